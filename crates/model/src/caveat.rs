@@ -61,6 +61,17 @@ pub enum Caveat {
         /// Median distance from the line, relative to it.
         spread: f64,
     },
+    /// Buffered writes, which devices get in order, stayed slower than direct ones.
+    SlowBuffered {
+        /// As in the cluster file.
+        server: String,
+        /// Sequential or random.
+        order: Order,
+        /// Bytes per second of buffered writes of 4 MiB, their sync included.
+        buffered_bytes_per_s: f64,
+        /// Bytes per second of direct ones.
+        direct_bytes_per_s: f64,
+    },
     /// A server of class `hdd` starts random reads as fast as sequential ones.
     NoSeeks {
         /// As in the cluster file.
@@ -144,6 +155,14 @@ impl fmt::Display for Caveat {
                 gerund(*direction),
                 spread * 100.0
             ),
+            Self::SlowBuffered { server, order, buffered_bytes_per_s, direct_bytes_per_s } => write!(
+                f,
+                "{server}: {} buffered writing reaches {} where direct writing reaches {}: another program was writing, \
+                 or this machine copies more slowly than the server writes. Calibrate again when the machine is idle",
+                adverb(*order),
+                megabytes(*buffered_bytes_per_s),
+                megabytes(*direct_bytes_per_s)
+            ),
             Self::NoSeeks { server, .. } => write!(
                 f,
                 "{server}: random reads start as fast as sequential ones: the server is no disk, or a cache answers. \
@@ -221,6 +240,9 @@ impl Caveat {
                 vec![("single_per_s", *single_per_s), ("sustained_per_s", *sustained_per_s)]
             }
             Self::SlowRequests { factor, .. } => vec![("factor", *factor)],
+            Self::SlowBuffered { buffered_bytes_per_s, direct_bytes_per_s, .. } => {
+                vec![("buffered_bytes_per_s", *buffered_bytes_per_s), ("direct_bytes_per_s", *direct_bytes_per_s)]
+            }
             Self::NoLine { spread, .. } => vec![("spread", *spread)],
             Self::NoSeeks { ratio, .. } | Self::AlikeClasses { ratio, .. } => vec![("ratio", *ratio)],
             Self::SharedLoad { share, .. } | Self::BusyHost { share } => vec![("share", *share)],

@@ -261,6 +261,9 @@ fn measure_directory(name: &str, directory: &Path, options: &Options, progress: 
     let direct = |order| line_of(&lines, Direction::Write, order);
     let classes_s = budget.as_secs_f64() * CLASSES_SHARE;
     let write_classes = write_classes::measure(&mut subject, direct, classes_s, seed)?;
+    caveats.extend(write_classes.doubted.iter().map(|&(order, [buffered_bytes_per_s, direct_bytes_per_s])| {
+        Caveat::SlowBuffered { server: name.to_owned(), order, buffered_bytes_per_s, direct_bytes_per_s }
+    }));
     progress(1.0);
     let note = match subject.method() {
         Method::Direct => "measured with direct I/O",

@@ -4,7 +4,7 @@
 //! counts on draw requests from the plan's busiest window (`mix.rs`), each its next one when all sub-requests of the last
 //! one are done (`load.rs`): first the reads, then the writes, as the prediction takes them. A sub-request goes to the
 //! server that the plan's layout names, at a place of the scratch file that stands for its object. So seeks are as far
-//! as the scratch file is long.
+//! as the scratch file is long. Buffered writes lie as densely there as in the plan's window.
 
 mod load;
 mod mix;
@@ -17,6 +17,8 @@ use crate::made_from::{MadeFrom, PlanFiles, Recorded};
 use crate::session::Session;
 use load::{Load, Tally, Target, run};
 use mix::Mix;
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -127,15 +129,18 @@ pub fn verify(session: &Session, options: &VerifyOptions) -> Result<Verification
     let servers = &made_from.cluster.servers;
     let subjects = prepare(session, servers, options)?;
     let processes = request.window_concurrency(window).processes.max(1);
+    let spans: Vec<u64> = subjects.iter().map(Target::span_bytes).collect();
     let bar = session.voice().share("verifying");
     let mut directions = Vec::new();
     for (done, (direction, predicted)) in parts.iter().enumerate() {
-        let mix = Mix::of(&files, window, *direction);
-        // As much as is predicted for the time, and no more than lets most of it go to places of its own.
-        let in_time = predicted.mb_per_s * 1e6 * options.duration.as_secs_f64();
-        let space: u64 = subjects.iter().map(|scratch| scratch.span_bytes() / 2).sum();
-        let written_back_bytes = (in_time as u64).min(space);
-        let load = Load { processes, duration: options.duration, written_back_bytes, seed: fresh_seed() };
+        let (seed, mut written_back_bytes) = (fresh_seed(), u64::MAX);
+        let mut mix = Mix::of(&files, window, *direction);
+        if mix.is_written_back() {
+            // As much as is predicted for the time.
+            let in_time = (predicted.mb_per_s * 1e6 * options.duration.as_secs_f64()) as u64;
+            (mix, written_back_bytes) = mix.keep_density(in_time, &spans, &mut SmallRng::seed_from_u64(seed));
+        }
+        let load = Load { processes, duration: options.duration, written_back_bytes, seed };
         let progress = |share: f64| bar.set(((done as f64 + share) / parts.len() as f64 * 1000.0) as u64);
         let tally = run(&mix, &subjects, &load, &progress).map_err(|(server, source)| CalibrationError::Server {
             name: servers[server].name.clone(),

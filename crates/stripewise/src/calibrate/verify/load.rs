@@ -290,8 +290,9 @@ fn place(piece: &Piece, span_bytes: u64) -> (u64, u64) {
 mod tests {
     use super::super::mix::tests::{file, placement};
     use super::*;
-    use std::collections::HashMap;
-    use stripewise_layout::{Direction, WriteClass};
+    use std::collections::{BTreeSet, HashMap};
+    use stripewise_layout::{ByteCount, Direction, Layout, Order, Placement, RegionIndex, ServerId, WriteClass};
+    use stripewise_trace::{AccessClass, ClassIndex, FileAccess, RegionAccess};
 
     /// Takes no time and remembers what it did.
     #[derive(Default)]
@@ -301,7 +302,7 @@ mod tests {
         fails_after: Option<usize>,
     }
 
-    const SPAN_BYTES: u64 = 16 << 20;
+    const SPAN_BYTES: u64 = 64 << 20;
 
     impl Target for Recorder {
         fn span_bytes(&self) -> u64 {
@@ -359,6 +360,101 @@ mod tests {
         assert!((load.written_back_bytes..=most).contains(&tally.bytes), "{tally:?}");
         assert_eq!(tally.servers.iter().map(|server| server.bytes).sum::<u64>(), tally.bytes);
         assert!(targets.iter().all(|target| *guard(&target.syncs) == 1));
+    }
+
+    /// A plan of 256 MiB in 4 MiB regions over two servers, written as densely as `share` of its places.
+    fn dense(share: f64, request_bytes: u64, order: Order) -> FileAccess {
+        let (region_bytes, mut file) = (4u64 << 20, file());
+        let class = AccessClass { kind: RequestKind::Write(WriteClass::Buffered), request_bytes, order };
+        file.classes = vec![class];
+        (file.region_size, file.size_bytes) = (ByteCount(region_bytes), 64 * region_bytes);
+        let count = (share * (region_bytes / request_bytes) as f64) as u64;
+        let region = file.windows[0].regions[0].clone();
+        file.windows[0].regions = (0..64)
+            .map(|number| RegionAccess {
+                region: RegionIndex(number),
+                counts: vec![(ClassIndex(0), count)],
+                ..region.clone()
+            })
+            .collect();
+        file
+    }
+
+    /// Pages written, and runs of them.
+    fn pages_and_runs(pages: &BTreeSet<u64>) -> (f64, f64) {
+        let begins = |page: &&u64| page.checked_sub(1).is_none_or(|before| !pages.contains(&before));
+        (pages.len() as f64, pages.iter().filter(begins).count() as f64)
+    }
+
+    /// Of all requests of the plan, at places of their own: bytes that reach the servers for each byte written, and pages in a run.
+    fn of_plan(mix: &Mix<'_>, requests: u64) -> (f64, f64) {
+        let (mut draws, mut cursor, mut pieces) = (SmallRng::seed_from_u64(3), Cursor::default(), Vec::new());
+        let mut objects: HashMap<u64, BTreeSet<u64>> = HashMap::new();
+        let mut written = 0.0;
+        for _ in 0..requests {
+            mix.draw(&mut draws, &mut cursor, &mut pieces);
+            for piece in &pieces {
+                let pages = piece.offset / 4096..(piece.offset + piece.length).div_ceil(4096);
+                written += piece.length as f64 / 4096.0;
+                objects.entry(piece.object).or_default().extend(pages);
+            }
+        }
+        let (pages, runs) =
+            objects.values().map(pages_and_runs).fold((0.0, 0.0), |sum, found| (sum.0 + found.0, sum.1 + found.1));
+        (pages / written, pages / runs)
+    }
+
+    /// The load has time for a quarter of the plan. Spread over all of its regions, that quarter would have hardly a neighbour; over objects that
+    /// lie on top of each other, too many.
+    #[test]
+    fn buffered_writes_have_as_many_neighbours_as_the_plans() {
+        let layout = Layout::new([(ServerId(0), 64 << 10), (ServerId(1), 64 << 10)]).unwrap();
+        let placement = Placement::uniform(ByteCount(4 << 20), layout.clone(), layout);
+        for (seed, share) in [(5, 0.3), (6, 1.0), (7, 2.5)] {
+            let file = dense(share, 4096, Order::Random);
+            let requests = file.windows[0].regions.iter().map(|region| region.counts[0].1).sum();
+            let whole = Mix::of(&[(&file, &placement)], 0, Direction::Write);
+            let (mix, bytes) = Mix::of(&[(&file, &placement)], 0, Direction::Write).keep_density(
+                requests * 4096 / 4,
+                &[SPAN_BYTES; 2],
+                &mut SmallRng::seed_from_u64(seed),
+            );
+            let targets = [Recorder::default(), Recorder::default()];
+            let load = Load { duration: Duration::from_secs(3600), written_back_bytes: bytes, seed, ..load() };
+            let tally = run(&mix, &targets, &load, &|_| {}).unwrap();
+            let mut found = (0.0, 0.0, 0.0);
+            for target in &targets {
+                let accesses = guard(&target.accesses);
+                let (pages, runs) = pages_and_runs(&accesses.iter().map(|(offset, _)| offset / 4096).collect());
+                found = (found.0 + accesses.len() as f64, found.1 + pages, found.2 + runs);
+            }
+            let (written, pages, runs) = found;
+            let expected = of_plan(&whole, requests);
+            let (of_byte, in_run) = (pages / written / expected.0, pages / runs / expected.1);
+            assert!(
+                (0.95..1.05).contains(&of_byte) && (0.88..1.12).contains(&in_run),
+                "seed {seed}, {share} of the places: {of_byte:.3} of the bytes, {in_run:.3} of a run's length; {tally:?}"
+            );
+        }
+    }
+
+    /// Written in order, every place is written once.
+    #[test]
+    fn buffered_writes_in_order_leave_nothing_out() {
+        let layout = Layout::new([(ServerId(0), 64 << 10), (ServerId(1), 64 << 10)]).unwrap();
+        let placement = Placement::uniform(ByteCount(4 << 20), layout.clone(), layout);
+        let file = dense(1.0, 64 << 10, Order::Sequential);
+        let mix = Mix::of(&[(&file, &placement)], 0, Direction::Write);
+        let (mix, bytes) = mix.keep_density(24 << 20, &[SPAN_BYTES; 2], &mut SmallRng::seed_from_u64(8));
+        assert!((20 << 20..28 << 20).contains(&bytes), "{bytes}");
+        let targets = [Recorder::default(), Recorder::default()];
+        let load = Load { duration: Duration::from_secs(3600), written_back_bytes: bytes, ..load() };
+        run(&mix, &targets, &load, &|_| {}).unwrap();
+        for target in &targets {
+            let accesses = guard(&target.accesses);
+            let places: BTreeSet<u64> = accesses.iter().map(|(offset, _)| *offset).collect();
+            assert!(places.len() as f64 > 0.95 * accesses.len() as f64, "{} of {}", places.len(), accesses.len());
+        }
     }
 
     #[test]
