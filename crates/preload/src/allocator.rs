@@ -6,7 +6,7 @@
 //! are blocked while a list changes, so a handler never meets one half changed; the lock is a word that spins, held
 //! for a few instructions. No read or write of a region that has its objects allocates.
 
-use crate::thread::NoSignals;
+use crate::process::NoSignals;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;

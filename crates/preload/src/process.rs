@@ -9,7 +9,8 @@ pub(crate) mod helper;
 
 pub(crate) use crate::environment::variable;
 pub(crate) use crate::log::{Level, decimal, log, log_descriptor, log_once, logs, say, say_as_libc};
-pub(crate) use crate::thread::{Errno, Inside, NoSignals, errno, fail, set_errno};
+pub(crate) use crate::thread::{Errno, Inside, errno, fail, set_errno};
+pub(crate) use stripewise_store::signals::NoSignals;
 
 use crate::LIFE;
 use rustix::mm::{Advice, MapFlags, ProtFlags};

@@ -1,4 +1,4 @@
-//! The calling thread: whether it is inside the library, the signals that may reach it, and its `errno`.
+//! The calling thread: whether it is inside the library, and its `errno`.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -31,29 +31,6 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         INSIDE.with(|inside| inside.set(0));
-    }
-}
-
-/// No signal reaches the thread while this lives: a handler may use files too, and would wait for a lock of the
-/// thread that it interrupted.
-pub(crate) struct NoSignals(libc::sigset_t);
-
-impl NoSignals {
-    pub(crate) fn begin() -> Self {
-        // SAFETY: both sets are plain memory of this frame, which the calls fill in.
-        unsafe {
-            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
-            Self(before)
-        }
-    }
-}
-
-impl Drop for NoSignals {
-    fn drop(&mut self) {
-        // SAFETY: the set that `begin` got.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
     }
 }
 

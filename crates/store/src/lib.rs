@@ -24,5 +24,6 @@ pub mod packet;
 pub mod protocol;
 pub mod server;
 pub mod shared;
+pub mod signals;
 pub mod state;
 pub mod stub;

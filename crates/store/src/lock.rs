@@ -3,8 +3,9 @@
 //! The standard library's locks cannot be freed by another guard than the one that took them, and must not be in a child. This one is a futex of three
 //! states (free, taken, taken with waiters). It guards control operations only; no read or write of a file takes it.
 //!
-//! While a guard lives the thread takes no signals: a program's handler may itself use files, and would wait for the thread that it interrupted.
+//! While a guard lives the thread takes no signals ([`crate::signals`]).
 
+use crate::signals::NoSignals;
 use rustix::thread::futex;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -26,24 +27,8 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    /// Restored after the lock is free.
-    signals: libc::sigset_t,
-}
-
-/// Blocks every signal of the calling thread; answers which were blocked before.
-fn block_signals() -> libc::sigset_t {
-    // SAFETY: both sets are plain memory of this frame, which the calls fill in.
-    unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
-        before
-    }
-}
-
-fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: a set that `block_signals` filled in.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+    /// Ends after the lock is free.
+    _signals: NoSignals,
 }
 
 impl<T> Lock<T> {
@@ -52,18 +37,15 @@ impl<T> Lock<T> {
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        let signals = block_signals();
+        let signals = NoSignals::begin();
         self.take();
-        Guard { lock: self, signals }
+        Guard { lock: self, _signals: signals }
     }
 
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-        let signals = block_signals();
-        if self.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok() {
-            return Some(Guard { lock: self, signals });
-        }
-        restore_signals(&signals);
-        None
+        let signals = NoSignals::begin();
+        let is_taken = self.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok();
+        is_taken.then(|| Guard { lock: self, _signals: signals })
     }
 
     /// In a forked child, where no other thread is: replaces the value, without a look at the old one, and frees the lock whoever held it.
@@ -127,7 +109,6 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         self.lock.free();
-        restore_signals(&self.signals);
     }
 }
 
