@@ -122,6 +122,19 @@ impl Describing {
         Ok(self.context.server(server)?.describe_again(managed.file, &text)?)
     }
 
+    /// The call that describes a new region to its one server: for who makes the region's object by the same call.
+    pub(crate) fn begin_description(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        region: RegionIndex,
+        record: &RegionRecord,
+    ) -> Result<Operation<'static>, Refusal> {
+        let lines = [self.place_line(region, record, managed.extent.size_bytes())];
+        let (head, text) = (self.head(managed.file, &inner.record)?, self.text(&lines)?);
+        Ok(Operation::Describe { file: managed.file, head: head.into(), lines: text.into() })
+    }
+
     /// New regions, each on the servers that hold it. Durable with the names of their objects.
     pub(crate) fn describe_placed(
         &self,

@@ -21,7 +21,7 @@ use crate::log::note;
 use crate::managed::{Inner, Managed, memory_fault};
 use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
-use crate::standing::Standings;
+use crate::standing::{RecentStandings, Standings};
 use narrow::{is_within_first_stripe, narrowed};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,6 +45,7 @@ pub(crate) struct Placer {
     describing: Arc<Describing>,
     files: Arc<Files>,
     replicas: Arc<Replicas>,
+    recent: RecentStandings,
 }
 
 impl Placer {
@@ -63,6 +64,7 @@ impl Placer {
             describing: Arc::clone(describing),
             files: Arc::clone(files),
             replicas: Arc::clone(replicas),
+            recent: RecentStandings::default(),
         }
     }
 
@@ -105,18 +107,24 @@ impl Placer {
         let mut standings = Standings::new(self.context.servers());
         loop {
             let generation = self.reserve_generations(managed, &mut inner, missing.len() as u32)?;
-            let layouts = match self.choose_narrow(managed, &inner, &missing, bytes, &mut standings)? {
-                Some(layout) => vec![(layout, false)],
-                None => self.choose(managed, &inner, &missing, &mut standings)?,
+            let (placed, made) = match self.choose_narrow(managed, &inner, &missing, bytes, &mut standings)? {
+                Some(layout) => {
+                    let whole = RegionRecord::placed(Generation(generation + 1), layout);
+                    let placed = (missing[0], narrowed(whole, bytes));
+                    let made = self.make_narrow(managed, &inner, &placed, &mut standings);
+                    (vec![placed], made)
+                }
+                None => {
+                    let layouts = self.choose(managed, &inner, &missing, &mut standings)?;
+                    let numbered = missing.iter().zip(generation + 1..).zip(layouts);
+                    let placed = placed_records(numbered, |whole| match is_strict(&inner) {
+                        true => whole,
+                        false => narrowed(whole, bytes),
+                    });
+                    let made = self.make_whole(managed, &inner, &placed, &mut standings);
+                    (placed, made)
+                }
             };
-            let placed = missing.iter().zip(generation + 1..).zip(layouts);
-            let placed: Vec<(RegionIndex, RegionRecord)> = placed
-                .map(|((region, generation), (layout, fell_back))| {
-                    let whole = RegionRecord { fell_back, ..RegionRecord::placed(Generation(generation), layout) };
-                    (*region, if is_strict(&inner) { whole } else { narrowed(whole, bytes) })
-                })
-                .collect();
-            let made = self.make_or_leave_out(managed, &inner, &placed, &mut standings);
             let recorded = match made {
                 Ok(true) => self.record(managed, &mut inner, &placed).map(|()| true),
                 result => result,
@@ -132,8 +140,8 @@ impl Placer {
         }
     }
 
-    /// Makes all objects (true), or none: then a server that failed one is left out from now on. It is an error where that cannot be.
-    fn make_or_leave_out(
+    /// Makes and describes all objects (true), or none: then a server that failed one is left out from now on. It is an error where that cannot be.
+    fn make_whole(
         &self,
         managed: &Managed,
         inner: &Inner,
@@ -143,7 +151,11 @@ impl Placer {
         for (region, record) in placed {
             managed.control.regions().learn(managed.file, *region, &record.layout)?;
         }
-        self.make_objects(managed, inner, placed, 0).or_else(|Unmade(faults)| {
+        let made = self.make_objects(managed, inner, placed, 0);
+        if made.is_ok() {
+            self.describing.describe_placed(managed, inner, placed)?;
+        }
+        made.or_else(|Unmade(faults)| {
             let (mut servers, mut is_new) = (BTreeSet::new(), true);
             for (server, error) in faults {
                 // Of several faults of one server the first counts.
@@ -317,7 +329,6 @@ impl Placer {
         inner: &mut Inner,
         placed: &[(RegionIndex, RegionRecord)],
     ) -> Result<(), Refusal> {
-        self.describing.describe_placed(managed, inner, placed)?;
         self.context.step("place: described");
         let mut changes = Changes::default();
         for (region, record) in placed {
@@ -363,6 +374,18 @@ impl Unmade {
         let first = self.0.into_iter().next();
         first.map_or_else(|| Refusal::Invalid { what: "no object was made".to_owned() }, |(_, error)| error.into())
     }
+}
+
+/// The records of regions that are placed with these layouts, of which each says whether it is another than planned.
+fn placed_records<'r>(
+    numbered: impl Iterator<Item = ((&'r RegionIndex, u32), (Layout, bool))>,
+    begun: impl Fn(RegionRecord) -> RegionRecord,
+) -> Vec<(RegionIndex, RegionRecord)> {
+    numbered
+        .map(|((region, generation), (layout, fell_back))| {
+            (*region, begun(RegionRecord { fell_back, ..RegionRecord::placed(Generation(generation), layout) }))
+        })
+        .collect()
 }
 
 /// Whether regions go where they were planned or nowhere: `apply` tells of a server that is away instead of leaving it out.

@@ -4,10 +4,40 @@
 //! cannot be used is left out of layouts: first the others of the layout take its part, then those of its class, then any.
 
 use crate::context::{perform_together, server_name};
+use crate::guard;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 use stripewise_layout::{Layout, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{ObjectStore, Operation, ServerError, Standing};
+
+/// How old an answer may be where a server's free space alone matters, and only if it is more than is written meanwhile.
+const MAX_AGE: Duration = Duration::from_secs(1);
+const PLENTY_BYTES: u64 = 8 << 30;
+
+/// What servers with plenty of space said of themselves a moment ago. Enough to promise space of theirs, but not that they are still there.
+#[derive(Default)]
+pub(crate) struct RecentStandings {
+    heard: Mutex<BTreeMap<ServerId, (Instant, Standing)>>,
+}
+
+impl RecentStandings {
+    pub(crate) fn note(&self, server: ServerId, standing: Standing) {
+        guard(&self.heard).insert(server, (Instant::now(), standing));
+    }
+
+    pub(crate) fn forget(&self, server: ServerId) {
+        guard(&self.heard).remove(&server);
+    }
+
+    pub(crate) fn of(&self, server: ServerId) -> Option<Standing> {
+        let heard = guard(&self.heard);
+        let counts =
+            |(at, standing): &&(Instant, Standing)| standing.free_bytes >= PLENTY_BYTES && at.elapsed() < MAX_AGE;
+        heard.get(&server).filter(counts).map(|(_, standing)| *standing)
+    }
+}
 
 /// What servers said of themselves.
 pub(crate) struct Standings<'a> {
@@ -40,6 +70,11 @@ impl<'a> Standings<'a> {
     /// The server counts as one that cannot be used, because of `error`. False: it did before.
     pub(crate) fn leave_out(&mut self, server: ServerId, error: ServerError) -> bool {
         !matches!(self.known.insert(server, Err(error)), Some(Err(_)))
+    }
+
+    /// What a server said of itself a moment ago, which saves asking it.
+    pub(crate) fn know(&mut self, server: ServerId, standing: Standing) {
+        self.known.entry(server).or_insert(Ok(standing));
     }
 
     pub(crate) fn refusal(&self, server: ServerId) -> Refusal {

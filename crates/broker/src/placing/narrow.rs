@@ -13,11 +13,11 @@ use crate::standing::Standings;
 use std::collections::BTreeSet;
 use stripewise_layout::{Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::{ObjectName, Operation, ServerError};
+use stripewise_store::server::{ObjectName, Operation, Outcome, ServerError};
 
 impl Placer {
-    /// The planned layout of a region that can begin narrow, with promises of space for all of it. Only its first server is asked whether it can be used; the others
-    /// are when the region gets their objects.
+    /// The planned layout of a region that can begin with one object, with promises of space for all of it, going by what its first server said
+    /// of itself a moment ago. [`Self::make_narrow`] asks it again; the others are asked when the region gets their objects.
     pub(super) fn choose_narrow(
         &self,
         managed: &Managed,
@@ -30,7 +30,11 @@ impl Placer {
         let layout = self.drained.avoiding(inner.placement.layout_of(*region));
         let whole = RegionRecord::placed(Generation(0), layout.clone());
         let narrow = narrowed(whole, bytes);
-        if is_strict(inner) || narrow.wide.is_none() || standings.first_unusable(&narrow.layout).is_some() {
+        let [first] = narrow.layout.stripes() else { return Ok(None) };
+        if let Some(standing) = self.recent.of(first.server) {
+            standings.know(first.server, standing);
+        }
+        if is_strict(inner) || standings.first_unusable(&narrow.layout).is_some() {
             return Ok(None);
         }
         let mut reservation = self.capacity.reserve(standings);
@@ -41,6 +45,42 @@ impl Placer {
         managed.extent.reserve(*region).map_err(memory_fault(managed.file))?;
         reservation.promise();
         Ok(Some(layout))
+    }
+
+    /// Asks the one server of the region's objects once more whether it can be used, makes the object there and describes it, all by one call. False: the
+    /// server failed and is left out from now on.
+    pub(super) fn make_narrow(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        (region, record): &(RegionIndex, RegionRecord),
+        standings: &mut Standings<'_>,
+    ) -> Result<bool, Refusal> {
+        managed.control.regions().learn(managed.file, *region, &record.layout)?;
+        let Some(server) = stripe_servers(&record.layout).next() else { return Ok(false) };
+        let object = ObjectName { file: managed.file, region: *region, generation: record.generation };
+        let describe = self.describing.begin_description(managed, inner, *region, record)?;
+        managed.reach([server]);
+        let calls = vec![Operation::Standing, Operation::create(object, inner.ownership()), describe];
+        let performed = self.context.perform_together([(server, Operation::InTurn(calls))]);
+        let outcome = performed.into_iter().next().expect("one call, one outcome");
+        match outcome.and_then(|outcome| outcome.into_turns(&self.context.server_name(server))) {
+            Ok(outcomes) => {
+                if let Some(Outcome::Standing(standing)) = outcomes.into_iter().next() {
+                    self.recent.note(server, standing);
+                }
+                Ok(true)
+            }
+            Err(error) => {
+                self.recent.forget(server);
+                // One that stays is an orphan, which `check` finds; its name is not used again.
+                let _ = self.context.server(server)?.remove(object);
+                match standings.leave_out(server, error) {
+                    true => Ok(false),
+                    false => Err(standings.refusal(server)),
+                }
+            }
+        }
     }
 
     /// Gives a narrow region the objects of its other stripes, without servers that cannot be used. Where no others can be had, it stays on the server of its

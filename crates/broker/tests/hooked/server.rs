@@ -87,6 +87,7 @@ impl<'a> Call<'a> {
             Operation::Describe { file, .. } | Operation::DescribeAgain { file, .. } => Call::Describe(*file),
             Operation::SyncDescription(file) => Call::SyncDescription(*file),
             Operation::Descriptions | Operation::Objects => Call::Objects,
+            Operation::InTurn(_) => unreachable!("each of its calls is performed alone"),
         }
     }
 }
@@ -146,6 +147,10 @@ impl<H: Hook> Decorator for Hooked<H> {
     }
 
     fn perform(&self, operation: Operation<'_>) -> Result<Outcome, ServerError> {
+        if let Operation::InTurn(operations) = operation {
+            let outcomes = operations.into_iter().map(|operation| self.perform(operation));
+            return outcomes.collect::<Result<_, _>>().map(Outcome::InTurn);
+        }
         // Asked as two questions, of which a test may fail either.
         if let Operation::Standing = operation {
             self.call(Call::Probe, |inner, _| inner.probe())?;

@@ -36,6 +36,11 @@ impl Operation<'_> {
             Operation::Descriptions => store.descriptions().map(Outcome::Descriptions),
             Operation::Objects => store.objects().map(Outcome::Objects),
             Operation::FreeBytes => store.free_bytes().map(Outcome::Bytes),
+            Operation::InTurn(operations) => operations
+                .iter()
+                .map(|operation| operation.run_on(store))
+                .collect::<Result<_, _>>()
+                .map(Outcome::InTurn),
         }
     }
 
@@ -64,6 +69,10 @@ impl Operation<'_> {
             Operation::Descriptions => Operation::Descriptions,
             Operation::Objects => Operation::Objects,
             Operation::FreeBytes => Operation::FreeBytes,
+            Operation::InTurn(operations) => {
+                let kept = operations.into_iter().map(Operation::into_kept);
+                return kept.collect::<Result<_, _>>().map(KeptOperation::InTurn);
+            }
         };
         Ok(KeptOperation::Other(operation))
     }
@@ -72,6 +81,7 @@ impl Operation<'_> {
 /// An [`Operation`] that borrows nothing.
 pub(super) enum KeptOperation {
     Sync(ObjectHandle),
+    InTurn(Vec<KeptOperation>),
     Other(Operation<'static>),
 }
 
@@ -79,6 +89,11 @@ impl KeptOperation {
     pub(super) fn run_on(&self, store: &dyn ObjectStore) -> Result<Outcome, ServerError> {
         match self {
             KeptOperation::Sync(handle) => Operation::Sync(handle.as_handle()).run_on(store),
+            KeptOperation::InTurn(operations) => operations
+                .iter()
+                .map(|operation| operation.run_on(store))
+                .collect::<Result<_, _>>()
+                .map(Outcome::InTurn),
             KeptOperation::Other(operation) => operation.run_on(store),
         }
     }

@@ -79,6 +79,8 @@ pub enum Operation<'a> {
     Objects,
     /// [`free_bytes`](super::ObjectStore::free_bytes).
     FreeBytes,
+    /// These, each after the one before it succeeded; the first error is the whole call's.
+    InTurn(Vec<Self>),
 }
 
 impl Operation<'_> {
@@ -106,6 +108,8 @@ pub enum Outcome {
     Descriptions(Vec<(FileId, String)>),
     /// Of [`Operation::Objects`].
     Objects(Vec<ObjectName>),
+    /// Of [`Operation::InTurn`]: of each of its calls.
+    InTurn(Vec<Self>),
 }
 
 /// A call on its way.
@@ -179,6 +183,14 @@ impl Outcome {
     pub fn into_descriptions(self, server: &str) -> Result<Vec<(FileId, String)>, ServerError> {
         match self {
             Outcome::Descriptions(found) => Ok(found),
+            other => misfit(server, &other),
+        }
+    }
+
+    /// Of [`Operation::InTurn`].
+    pub fn into_turns(self, server: &str) -> Result<Vec<Self>, ServerError> {
+        match self {
+            Outcome::InTurn(outcomes) => Ok(outcomes),
             other => misfit(server, &other),
         }
     }

@@ -218,12 +218,16 @@ impl WatchedServer {
             | Operation::SyncDescription(_)
             | Operation::Descriptions
             | Operation::Objects => self.patience.bulk,
+            Operation::InTurn(operations) => {
+                let longest = operations.iter().map(|operation| self.patience_for(operation)).max();
+                longest.unwrap_or(self.patience.call)
+            }
             _ => self.patience.call,
         }
     }
 
     fn begin_operation(&self, operation: Operation<'_>) -> Result<Begun<Outcome>, ServerError> {
-        let truncates = if let Operation::Truncate(object, _) = &operation { Some(object.file) } else { None };
+        let truncates = truncated_file(&operation);
         let kept = operation.into_kept().map_err(|source| ServerError::Os {
             server: self.name.clone(),
             action: "duplicating an object's descriptor",
@@ -290,6 +294,15 @@ impl WatchedServer {
                 others();
             }
         }
+    }
+}
+
+/// The file that the call may cut.
+fn truncated_file(operation: &Operation<'_>) -> Option<FileId> {
+    match operation {
+        Operation::Truncate(object, _) => Some(object.file),
+        Operation::InTurn(operations) => operations.iter().find_map(truncated_file),
+        _ => None,
     }
 }
 
