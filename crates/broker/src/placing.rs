@@ -117,10 +117,7 @@ impl Placer {
                 None => {
                     let layouts = self.choose(managed, &inner, &missing, &mut standings)?;
                     let numbered = missing.iter().zip(generation + 1..).zip(layouts);
-                    let placed = placed_records(numbered, |whole| match is_strict(&inner) {
-                        true => whole,
-                        false => narrowed(whole, bytes),
-                    });
+                    let placed = placed_records(numbered, bytes);
                     let made = self.make_whole(managed, &inner, &placed, &mut standings);
                     (placed, made)
                 }
@@ -376,14 +373,16 @@ impl Unmade {
     }
 }
 
-/// The records of regions that are placed with these layouts, of which each says whether it is another than planned.
+/// The records of regions that are placed with these layouts, of which each says whether it is another than planned, for writes of at most the first
+/// `bytes` bytes of each.
 fn placed_records<'r>(
     numbered: impl Iterator<Item = ((&'r RegionIndex, u32), (Layout, bool))>,
-    begun: impl Fn(RegionRecord) -> RegionRecord,
+    bytes: u64,
 ) -> Vec<(RegionIndex, RegionRecord)> {
     numbered
         .map(|((region, generation), (layout, fell_back))| {
-            (*region, begun(RegionRecord { fell_back, ..RegionRecord::placed(Generation(generation), layout) }))
+            let whole = RegionRecord { fell_back, ..RegionRecord::placed(Generation(generation), layout) };
+            (*region, narrowed(whole, bytes))
         })
         .collect()
 }

@@ -17,7 +17,8 @@ use stripewise_store::server::{ObjectName, Operation, Outcome, ServerError};
 
 impl Placer {
     /// The planned layout of a region that can begin with one object, with promises of space for all of it, going by what its first server said
-    /// of itself a moment ago. [`Self::make_narrow`] asks it again; the others are asked when the region gets their objects.
+    /// of itself a moment ago. [`Self::make_narrow`] asks it again; the others are asked when the region gets their objects. None of what is brought in, which
+    /// goes where it was planned or not at all: for that all servers are asked.
     pub(super) fn choose_narrow(
         &self,
         managed: &Managed,

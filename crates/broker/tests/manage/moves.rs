@@ -1,6 +1,6 @@
-use crate::cluster::{REGION, Testbed};
+use crate::cluster::{REGION, STRIPE, Testbed};
 use std::fs::File;
-use std::io::{IoSliceMut, Write};
+use std::io::{IoSlice, IoSliceMut, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stripewise_layout::{ByteCount, FileOffset};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::manage::{ManageError, Moving, apply, examine, release};
+use stripewise_store::protocol::{Admin, Reply, Request};
 use stripewise_store::stub::{STUB_BYTES, Stub};
 
 pub fn pattern(bytes: usize) -> Vec<u8> {
@@ -102,6 +103,56 @@ fn holes_are_neither_copied_nor_placed() {
     release(&client, &path, &Moving::default()).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), original);
     assert!(std::fs::metadata(&path).unwrap().blocks() * 512 < 9 * REGION || !is_sparse);
+}
+
+/// Objects of all stripes were made, four for a file of 100 bytes.
+#[test]
+fn a_file_that_is_brought_in_has_objects_for_its_data_alone() {
+    let testbed = Testbed::new();
+    let broker = testbed.start();
+    let client = connect(&testbed);
+    let objects = |bytes: &[u8]| {
+        let path = testbed.data("small");
+        std::fs::write(&path, bytes).unwrap();
+        let moved = apply(&client, &path, &testbed.placement(), &Moving::default()).unwrap();
+        assert_eq!(managed_bytes(&client, &path), bytes);
+        let count = testbed.object_count(moved.file);
+        release(&client, &path, &Moving::default()).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        std::fs::remove_file(&path).unwrap();
+        count
+    };
+    let stripe = pattern(STRIPE as usize + 1);
+    assert_eq!((objects(b""), objects(&stripe[..100])), (0, 1));
+    // The kernel tells of data in whole pages.
+    assert_eq!((objects(&stripe[..STRIPE as usize]), objects(&stripe)), (1, 4));
+
+    // All servers of the layout have to be there all the same, since more may be written.
+    let path = testbed.data("small");
+    std::fs::write(&path, &stripe[..100]).unwrap();
+    let away = testbed.root().join("away");
+    std::fs::rename(testbed.server_directory(3), &away).unwrap();
+    let error = apply(&client, &path, &testbed.placement(), &Moving::default()).unwrap_err().to_string();
+    assert!(error.contains("ssd1"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), stripe[..100]);
+    std::fs::rename(&away, testbed.server_directory(3)).unwrap();
+
+    // Another broker takes it over as it is, and gives it the others when they are needed.
+    let moved = apply(&client, &path, &testbed.placement(), &Moving::default()).unwrap();
+    drop((client, broker));
+    let _broker = testbed.start();
+    let client = connect(&testbed);
+    assert_eq!((managed_bytes(&client, &path), testbed.object_count(moved.file)), (stripe[..100].to_vec(), 1));
+    let stub = File::options().read(true).write(true).open(&path).unwrap();
+    let striped = client.open(stub.as_fd(), moved.file).unwrap();
+    striped.write_at(FileOffset(100), &[IoSlice::new(&stripe[100..])]).unwrap();
+    assert_eq!((managed_bytes(&client, &path), testbed.object_count(moved.file)), (stripe.clone(), 4));
+    striped.close().unwrap();
+    let Reply::Findings { findings } = client.request(&Request::Admin(Admin::Check { repair: false }), &[]).unwrap().0
+    else {
+        panic!("findings")
+    };
+    assert_eq!(findings, []);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::reason::RetryReason;
 use super::{FileError, StripedFile};
 use crate::protocol::{FileStatus, Request};
-use crate::shared::control::RegionState;
+use crate::shared::control::{RegionState, narrow_bytes};
 use stripewise_layout::{FileOffset, RegionIndex};
 
 impl StripedFile {
@@ -40,14 +40,14 @@ impl StripedFile {
             return Ok(());
         }
         let (first, last) = (self.file.geometry().locate(offset).0, self.file.geometry().locate(FileOffset(end - 1)).0);
-        let lacks_objects = |region: u32| {
-            matches!(
-                self.file.region(RegionIndex(region)),
-                RegionState::Absent | RegionState::Placed { is_narrow: true, .. }
-            )
+        let lacks_objects = |region: u32| match self.file.region(RegionIndex(region)) {
+            RegionState::Absent => true,
+            RegionState::Placed { view, is_narrow, .. } => is_narrow && end > narrow_bytes(view),
         };
         if (first.0..=last.0).any(lacks_objects) {
-            self.retry().resolve(RetryReason::Place { first, last })?;
+            let is_begin = last.0 == 0 && self.file.region(first) == RegionState::Absent;
+            let reason = if is_begin { RetryReason::Begin { bytes: end } } else { RetryReason::Place { first, last } };
+            self.retry().resolve(reason)?;
         }
         if !keep_size && end > self.size_bytes() {
             // Not by truncation: another writer may have gone beyond `end` meanwhile, and must not be cut.
