@@ -20,14 +20,22 @@ use stripewise_store::protocol::Refusal;
 use stripewise_store::server::Operation;
 use stripewise_store::shared::control::Life;
 
+/// Removed files whose data is left to the thread that looks at files again, where nothing must be synced first: who removes more of them frees them.
+const MAX_LEFT: usize = 1024;
+
 impl Lifecycle {
     /// Frees the file: objects, records, shared memory. Gives up when a user appears after all, and until its removal is durable. Repeated at
     /// the next start if it is not finished.
     pub(crate) fn free(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
-        if inner.removal == Removal::None && !self.note_removal(managed, inner)? {
+        let was_noted = inner.removal != Removal::None;
+        if !was_noted && !self.note_removal(managed, inner)? {
             return Ok(());
         }
-        if let Removal::Noted { .. } = inner.removal {
+        let is_left = match inner.removal {
+            Removal::Noted { .. } => true,
+            _ => !was_noted && guard(&self.removed).contains(&managed.file),
+        };
+        if is_left {
             self.rechecks.recheck(managed.file);
             return Ok(());
         }
@@ -83,11 +91,13 @@ impl Lifecycle {
         self.quiescing.end_moves(managed, inner, "the file was removed");
         self.capacity.give_back(inner.promised(), inner.record.region_bytes);
         inner.removal = if is_awaited { Removal::Noted { is_reported: false } } else { Removal::Durable };
-        if is_awaited {
+        if is_awaited || (had_name && guard(&self.removed).len() < MAX_LEFT) {
             // The number may be another file's soon.
             self.inodes.withdraw_inode(inner.record.stub);
             inner.stub = None;
             guard(&self.removed).insert(managed.file);
+        }
+        if is_awaited {
             self.context.step("free: the removal is not durable");
         }
         Ok(true)

@@ -128,11 +128,13 @@ impl Testbed {
             let directory = server.url.directory().join("stripewise-objects").join(file.to_string());
             let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
             let mut found: Vec<_> = entries
-                .map(|entry| {
+                .filter_map(|entry| {
                     let entry = entry.unwrap();
                     let name = entry.file_name().into_string().unwrap();
                     let (region, generation) = name.split_once('.').unwrap();
-                    (region.parse().unwrap(), generation.parse().unwrap(), entry.metadata().unwrap().len())
+                    // One that is just being removed has none any more.
+                    let length = entry.metadata().ok()?.len();
+                    Some((region.parse().unwrap(), generation.parse().unwrap(), length))
                 })
                 .collect();
             found.sort_unstable();

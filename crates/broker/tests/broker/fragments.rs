@@ -253,7 +253,7 @@ fn logs_go_with_their_file() {
     user.check_read(0, &range(0, 0, 20));
     user.opened.slots.drop_user(user.client.claim.unwrap().0);
     user.client.ask(Request::Close { file }).unwrap();
-    assert!(is_gone(&testbed, file));
+    until("the file is freed", || is_gone(&testbed, file));
     let other = User::create(&testbed, "g");
     assert_eq!(findings(&other), 0);
     let hand = |name| testbed.cluster.state.join(format!("run/{file}.{name}"));

@@ -1,4 +1,5 @@
 use crate::cluster::{Client, REGION, STRIPE, Testbed, on_boot};
+use crate::user::until;
 use rustix::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use stripewise_layout::FileId;
@@ -42,8 +43,10 @@ fn a_file_is_made_opened_placed_and_freed_with_its_last_name() {
     client.remove(&path, opened.file, &stub).unwrap();
     assert_eq!(testbed.object_count(opened.file), 12, "still open here");
     client.ask(Request::Close { file: opened.file }).unwrap();
-    assert_eq!(testbed.object_count(opened.file), 0);
-    assert_eq!(client.open(opened.file, &stub).err(), Some(Refusal::UnknownFile { file: opened.file }));
+    until("the file is freed", || testbed.object_count(opened.file) == 0);
+    until("its record goes", || {
+        client.open(opened.file, &stub).err() == Some(Refusal::UnknownFile { file: opened.file })
+    });
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Processes that fork with files open.
 
-use crate::moves::{all_done, any_layout, order, start_moves, wait_for};
+use crate::moves::{all_done, any_layout, ask, order, start_moves, wait_for};
 use crate::world::{World, read, succeed, uniform, write};
 use std::io::IoSlice;
+use stripewise_store::protocol::Admin;
 
 /// Forks by libc, as a program does; the handlers are those that the preload library installs.
 fn fork(client: &stripewise_store::client::Client, child: impl FnOnce()) -> i32 {
@@ -115,14 +116,9 @@ fn a_childs_open_outlives_the_parents_close_of_a_deleted_file() {
     drop(stub);
     assert!(!world.objects().is_empty());
     succeed(world.spawn("forker", &["outlive".into()]));
-    let left = (0..200)
-        .map(|_| {
-            std::thread::yield_now();
-            world.objects().len()
-        })
-        .min()
-        .unwrap();
-    assert_eq!(left, 0, "freed with the last user");
+    // Before it answers, the broker frees what was removed.
+    ask(&client, Admin::Usage);
+    assert!(world.objects().is_empty(), "freed with the last user");
 }
 
 #[test]
