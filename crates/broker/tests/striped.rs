@@ -67,6 +67,8 @@ mod replicas_loaded;
 mod servers_failing;
 #[path = "striped/table_damaged.rs"]
 mod table_damaged;
+#[path = "striped/taken_in.rs"]
+mod taken_in;
 #[path = "striped/together.rs"]
 mod together;
 #[path = "striped/watched.rs"]

@@ -34,7 +34,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Cluster, Direction, Order, Server, ServerId};
 use stripewise_model::fit::{Fit, Sample, fit};
-use stripewise_model::{Caveat, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
+use stripewise_model::{
+    Caveat, Line, NetworkProfile, NetworkSource, OrderedLines, PROFILE_VERSION, Profile, ServerProfile,
+};
 use stripewise_store::server::ObjectStore;
 use stripewise_store::server::directory::DirectoryServer;
 use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec, EmulatedUrl, is_emulated};
@@ -141,8 +143,10 @@ struct Measured {
     lines: Vec<(Direction, Order, Fit)>,
     /// The fit of the server's own emulated link.
     link: Option<Fit>,
-    /// Of a real directory.
-    write_classes: Option<ClassLines>,
+    /// Where anything is written back later.
+    buffered: Option<OrderedLines>,
+    /// Of a real directory, and [`ServerProfile::flush_wait`].
+    synchronous: Option<(OrderedLines, f64)>,
     notes: Vec<String>,
     caveats: Vec<Caveat>,
     /// A directory's scratch file, kept until all servers were loaded at once.
@@ -261,9 +265,7 @@ fn measure_directory(name: &str, directory: &Path, options: &Options, progress: 
     let direct = |order| line_of(&lines, Direction::Write, order);
     let classes_s = budget.as_secs_f64() * CLASSES_SHARE;
     let write_classes = write_classes::measure(&mut subject, direct, classes_s, seed)?;
-    caveats.extend(write_classes.doubted.iter().map(|&(order, [buffered_bytes_per_s, direct_bytes_per_s])| {
-        Caveat::SlowBuffered { server: name.to_owned(), order, buffered_bytes_per_s, direct_bytes_per_s }
-    }));
+    caveats.extend(caveats::of_buffered(name, &write_classes.buffered));
     progress(1.0);
     let note = match subject.method() {
         Method::Direct => "measured with direct I/O",
@@ -272,7 +274,16 @@ fn measure_directory(name: &str, directory: &Path, options: &Options, progress: 
         }
     };
     let notes = vec![note.to_owned()];
-    Ok(Measured { lines, link: None, write_classes: Some(write_classes), notes, caveats, subject: Some(subject) })
+    let ClassLines { buffered, synchronous, flush_wait } = write_classes;
+    Ok(Measured {
+        lines,
+        link: None,
+        buffered: Some(buffered.lines),
+        synchronous: Some((synchronous, flush_wait)),
+        notes,
+        caveats,
+        subject: Some(subject),
+    })
 }
 
 fn measure_emulated(
@@ -284,23 +295,37 @@ fn measure_emulated(
 ) -> Result<Measured> {
     let server = &cluster.servers[usize::from(number.0)];
     let url = EmulatedUrl::of(&server.url).map_err(|what| CalibrationError::Url { what })?;
-    let Some(EmulatedUrl { device, link, time_scale }) = url else {
+    let Some(url) = url else {
         return Err(CalibrationError::NotEmulated { url: server.url.to_string() });
     };
-    let spec = EmulatedSpec::named(&device, link.as_deref(), time_scale)?;
+    let spec = url.spec()?;
+    let EmulatedUrl { device, link, time_scale, dirty_limit } = url;
     let directory = server.url.directory();
-    let measure_parts = |parts, lines: &[_], progress: &dyn Fn(f64)| -> Result<Vec<LineSamples>> {
+    let prepare = |parts, spec, seed| {
         let inner = DirectoryServer::new(&cluster.id, &server.name, directory);
         let emulated = EmulatedServer::new(inner, Arc::clone(stations), number, spec);
+        EmulatedSubject::prepare(emulated, Arc::clone(stations), parts, directory, seed)
+    };
+    let measure_parts = |parts, lines: &[_], progress: &dyn Fn(f64)| -> Result<Vec<LineSamples>> {
         let seed = fresh_seed();
-        let mut subject = EmulatedSubject::prepare(emulated, Arc::clone(stations), parts, directory, seed)?;
         let effort = Effort { most_rounds: options.emulated_rounds, budget: options.emulated_budget };
-        measure(&mut subject, lines, effort, seed, progress)
+        measure(&mut prepare(parts, spec, seed)?, lines, effort, seed, progress)
     };
     let device_share = if link.is_some() { 0.8 } else { 1.0 };
     let samples = measure_parts(Parts::Device, &SERVER_LINES, &|share| progress(share * device_share))?;
     let lines = fits(&samples)?;
-    let caveats = caveats::of_lines(&server.name, &lines, &samples, &[]);
+    let mut caveats = caveats::of_lines(&server.name, &lines, &samples, &[]);
+    let mut buffered = None;
+    if dirty_limit.is_some() {
+        // What is written back passes device and link; the lines are those of the device alone.
+        let seed = fresh_seed();
+        let mut subject = prepare(Parts::Device, EmulatedSpec { link: None, ..spec }, seed)?;
+        let direct = |order| line_of(&lines, Direction::Write, order);
+        let budget_s = options.emulated_budget.as_secs_f64() * CLASSES_SHARE;
+        let found = write_classes::measure_buffered(&mut subject, direct, budget_s, seed)?;
+        caveats.extend(caveats::of_buffered(&server.name, &found));
+        buffered = Some(found.lines);
+    }
     let mut link_fit = None;
     if link.is_some() {
         let report_link = |share: f64| progress(device_share + share * (1.0 - device_share));
@@ -313,8 +338,8 @@ fn measure_emulated(
         scale => format!(", all times multiplied by {scale}"),
     };
     let notes = vec![format!("emulated {device}{dilated}")];
-    // Emulated servers write nothing back later: a buffered write waits for the device.
-    Ok(Measured { lines, link: link_fit, write_classes: None, notes, caveats, subject: None })
+    // An emulated device has no cache to flush: a synchronous write waits as a direct one does.
+    Ok(Measured { lines, link: link_fit, buffered, synchronous: None, notes, caveats, subject: None })
 }
 
 fn line_of(lines: &[(Direction, Order, Fit)], direction: Direction, order: Order) -> Line {
@@ -339,7 +364,6 @@ fn profile(cluster: &Cluster, options: &Options, measured: &[Measured], shared: 
             notes.add(&server.name, note);
         }
         let line = |direction, order| line_of(&measured.lines, direction, order);
-        let classes = measured.write_classes.as_ref();
         let mut found = ServerProfile {
             name: server.name.clone(),
             class: server.class,
@@ -347,9 +371,9 @@ fn profile(cluster: &Cluster, options: &Options, measured: &[Measured], shared: 
             read_random: line(Direction::Read, Order::Random),
             write_sequential: line(Direction::Write, Order::Sequential),
             write_random: line(Direction::Write, Order::Random),
-            buffered_write: classes.map(|classes| classes.buffered),
-            synchronous_write: classes.map(|classes| classes.synchronous),
-            flush_wait: classes.map(|classes| classes.flush_wait),
+            buffered_write: measured.buffered,
+            synchronous_write: measured.synchronous.map(|(lines, _)| lines),
+            flush_wait: measured.synchronous.map(|(_, wait)| wait),
         };
         let is_limited = |caveat: &Caveat| matches!(caveat, Caveat::LimitedRate { direction: Direction::Write, .. });
         if measured.caveats.iter().any(is_limited) {

@@ -52,7 +52,8 @@ pub struct Unplaced {
 impl Unplaced {
     /// The server with its objects in a directory of its name below `root`.
     pub fn at(&self, root: &Path) -> Server {
-        let url = EmulatedUrl { device: self.device.clone(), link: self.link.clone(), time_scale: 1.0 };
+        let url =
+            EmulatedUrl { device: self.device.clone(), link: self.link.clone(), time_scale: 1.0, dirty_limit: None };
         Server { capacity: self.capacity, ..Server::new(&self.name, self.class, url.at(&root.join(&self.name))) }
     }
 }

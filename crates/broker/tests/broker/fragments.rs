@@ -505,7 +505,7 @@ fn writing_back_takes_the_time_of_emulated_disks() {
     for (number, server) in testbed.cluster.servers.iter_mut().enumerate() {
         let directory = server.url.directory().to_owned();
         let device = if number < 2 { "hdd-7200" } else { "nvme" }.to_owned();
-        server.url = EmulatedUrl { device, link: None, time_scale: 0.01 }.at(&directory);
+        server.url = EmulatedUrl { device, link: None, time_scale: 0.01, dirty_limit: None }.at(&directory);
     }
     let _broker = testbed.start();
     let mut user = User::create(&testbed, "f");

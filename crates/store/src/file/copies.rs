@@ -25,7 +25,9 @@ use crate::shared::control::RegionState;
 use crate::shared::loads::Loads;
 use crate::shared::marking::Motion;
 use crate::shared::process_slot::ProcessSlot;
-use stripewise_layout::{Direction, FileOffset, Generation, RegionIndex, RegionPiece, ServerId, StripeView};
+use stripewise_layout::{
+    Direction, FileOffset, Generation, RegionIndex, RegionPiece, RequestKind, ServerId, StripeView,
+};
 
 /// A region's copies, best first.
 pub(super) struct Choice<'a> {
@@ -117,7 +119,7 @@ impl<'f> Copies<'f> {
     /// What is read from regions with replicas is chosen now.
     pub(super) fn reserve(
         &self,
-        direction: Direction,
+        kind: RequestKind,
         offset: FileOffset,
         length: u64,
         chosen: &mut Vec<Choice<'f>>,
@@ -128,12 +130,12 @@ impl<'f> Copies<'f> {
                 continue;
             };
             let mut copy = (generation, view);
-            if motion == Motion::Replicated && direction == Direction::Read {
+            if motion == Motion::Replicated && kind == RequestKind::Read {
                 let choice = self.choose(&piece, copy);
                 copy = choice.copies[0];
                 chosen.push(choice);
             }
-            due = due.max(self.reserve_piece(direction, &piece, copy));
+            due = due.max(self.reserve_piece(kind, &piece, copy));
         }
         due
     }
@@ -141,7 +143,7 @@ impl<'f> Copies<'f> {
     /// The same of one region's part, in this copy of it.
     fn reserve_piece(
         &self,
-        direction: Direction,
+        kind: RequestKind,
         piece: &RegionPiece,
         (generation, view): (Generation, StripeView<'_>),
     ) -> Due {
@@ -149,7 +151,7 @@ impl<'f> Copies<'f> {
         for sub in from_first_byte(view, piece.offset, piece.length) {
             if let Some(device) = self.core().server(sub.server).ok().and_then(|server| server.device_time()) {
                 let object = ObjectName { file: self.file().id(), region: piece.region, generation };
-                due = due.max(device.reserve(direction, object, sub.offset, sub.length));
+                due = due.max(device.reserve(kind, object, sub.offset, sub.length));
             }
         }
         due
@@ -187,7 +189,7 @@ impl<'f> Copies<'f> {
         let mut first_fault = None;
         for copy in choice.copies {
             if reserves && !std::mem::take(&mut is_reserved) {
-                *due = (*due).max(self.reserve_piece(Direction::Read, piece, copy));
+                *due = (*due).max(self.reserve_piece(RequestKind::Read, piece, copy));
             }
             let _counted = Counted::new(self.core(), piece, copy.1);
             let mut put_off = PutOff::new(Direction::Read, mode, piece.length);

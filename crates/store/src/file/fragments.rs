@@ -346,7 +346,7 @@ impl<'a> FragmentContext<'a> {
         let server = self.objects.store(server)?;
         let Some(device) = server.device_time() else { return Ok(None) };
         let predicted = device.predict(direction, object, offset, length);
-        self.due = self.due.max(device.reserve(direction, object, offset, length));
+        self.due = self.due.max(device.reserve(direction.into(), object, offset, length));
         Ok(predicted.map(|predicted| predicted.service_ns))
     }
 

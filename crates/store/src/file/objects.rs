@@ -7,7 +7,7 @@ use crate::client::Core;
 use crate::client::objects::{ObjectKey, Opened, Pin};
 use crate::client::rings::Call;
 use crate::descriptors::{Descriptor, with_raised_limit};
-use crate::server::{Handle, ObjectHandle, ObjectName, ObjectStore, OpenMode, ServerError};
+use crate::server::{Handle, ObjectHandle, ObjectName, ObjectStore, OpenMode, ServerError, pace};
 use crate::shared::control::{MAX_REGIONS, RegionState};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
@@ -92,6 +92,11 @@ impl<'f> Objects<'f> {
 
     /// Syncs objects, at once where they are plain descriptors of stores that wait.
     pub(super) fn sync_group(&self, objects: &[(ObjectKey, Pin<'_>)]) -> Result<(), RetryReason> {
+        // All devices begin at once, and are waited for together.
+        let device_due = |(key, _): &(ObjectKey, Pin<'_>)| {
+            self.core().server(key.server).ok().and_then(|server| server.device_time()?.write_back_due(key.object))
+        };
+        let due = self.core().stations.as_ref().and_then(|_| objects.iter().filter_map(device_due).max());
         let mut results = vec![None; objects.len()];
         if objects.len() > 1 && objects.iter().all(|(key, _)| self.core().may_wait(key.server)) {
             let calls: Vec<Call<'_>> =
@@ -113,6 +118,9 @@ impl<'f> Objects<'f> {
                     server.sync(pin.handle()).map_err(|error| self.fault(error))?;
                 }
             }
+        }
+        if let (Some(due), Some(stations)) = (due, &self.core().stations) {
+            pace::wait(stations, due);
         }
         Ok(())
     }

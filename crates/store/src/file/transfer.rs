@@ -27,7 +27,7 @@ use crate::server::{Due, How, ObjectStore};
 use crate::shared::control::{FragmentMode, RegionState, narrow_bytes};
 use crate::shared::marking::{Motion, chunks_of};
 use std::io::{IoSlice, IoSliceMut};
-use stripewise_layout::{Direction, FileOffset, ObjectOffset, RegionIndex, RegionPiece};
+use stripewise_layout::{Direction, FileOffset, ObjectOffset, RegionIndex, RegionPiece, RequestKind};
 
 /// What one pass moved, and what stands before the rest, if that can be overcome.
 pub(super) struct Done {
@@ -260,7 +260,11 @@ impl<'f> Transfers<'f> {
         let mut chosen = Vec::new();
         let mut context = FragmentContext::of(self.objects(), self.logs, offset, length)?;
         let reserves = self.file.core().stations.is_some() && context.is_none();
-        let mut due = if reserves { copies.reserve(direction, offset, length, &mut chosen) } else { None };
+        let kind = match direction {
+            Direction::Read => RequestKind::Read,
+            Direction::Write => RequestKind::Write(mode.write_class()),
+        };
+        let mut due = if reserves { copies.reserve(kind, offset, length, &mut chosen) } else { None };
         let mut put_off: PutOff<'f> = PutOff::new(direction, mode, length);
         let mut stopped: Option<Stopped> = None;
         for piece in self.file.geometry().pieces(offset, length) {

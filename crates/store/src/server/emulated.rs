@@ -1,11 +1,12 @@
 //! A server with real bytes and the time of a named device: any object store, and stations in shared memory before it.
 //!
 //! [`DeviceTime::reserve`] takes the sub-request's turn on the device and on the server's own link and says when it will be done; the
-//! caller moves the bytes meanwhile and then waits ([`pace::wait`](super::pace::wait)) for the last of its sub-requests. Everything else is
-//! the inner store's. Reads and writes pass device and link in that order. The objects of consecutive regions of a file lie one
+//! caller moves the bytes meanwhile and then waits ([`pace::wait`](super::pace::wait)) for the last of its sub-requests. Buffered writes return at once
+//! where the server has a dirty limit (`write_back.rs`). Everything else is the inner store's. Reads and writes pass device and link in that order. The objects of consecutive regions of a file lie one
 //! behind the other on the emulated disk. A capacity is the broker's to enforce.
 
 mod url;
+mod write_back;
 
 pub use url::{EmulatedUrl, is_emulated};
 
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use stripewise_device::{
     Access, DeviceSpec, DiskPlace, ExtentId, LinkSpec, Nanos, UnknownName, lookup_device, lookup_link,
 };
-use stripewise_layout::{Direction, ObjectOffset, ServerId};
+use stripewise_layout::{Direction, ObjectOffset, RequestKind, ServerId, WriteClass};
 
 const SCHEME: &str = "emulated";
 
@@ -49,6 +50,8 @@ pub struct EmulatedSpec {
     pub device: DeviceSpec,
     /// `None`: the server has no link of its own.
     pub link: Option<LinkSpec>,
+    /// Bytes of buffered writes that the server takes in before their processes wait; `None`: they wait as direct ones do.
+    pub dirty_limit_bytes: Option<u64>,
 }
 
 impl EmulatedSpec {
@@ -59,7 +62,8 @@ impl EmulatedSpec {
     /// [`UnknownName`] of device or link.
     pub fn named(device: &str, link: Option<&str>, time_scale: f64) -> Result<Self, UnknownName> {
         let link = link.map(lookup_link).transpose()?;
-        Ok(Self { device: lookup_device(device)?.dilated(time_scale), link: link.map(|link| link.dilated(time_scale)) })
+        let (device, link) = (lookup_device(device)?.dilated(time_scale), link.map(|link| link.dilated(time_scale)));
+        Ok(Self { device, link, dirty_limit_bytes: None })
     }
 }
 
@@ -170,8 +174,18 @@ fn disk_place(object: ObjectName, offset: ObjectOffset) -> DiskPlace {
 }
 
 impl<S: ObjectStore> DeviceTime for EmulatedServer<S> {
-    fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
-        self.reserve_parts(Parts::DeviceAndLink, direction, object, offset, length).map(|reserved| reserved.end.0)
+    fn reserve(&self, kind: RequestKind, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
+        if kind == RequestKind::Write(WriteClass::Buffered)
+            && let Some(taken_in) = self.write_buffered(object, offset, length)
+        {
+            return (taken_in.end > taken_in.issue).then_some(taken_in.end.0);
+        }
+        let reserved = self.reserve_parts(Parts::DeviceAndLink, kind.direction(), object, offset, length);
+        reserved.map(|reserved| reserved.end.0)
+    }
+
+    fn write_back_due(&self, object: ObjectName) -> Due {
+        self.write_back(object).filter(|reserved| reserved.end > reserved.issue).map(|reserved| reserved.end.0)
     }
 
     fn predict(
@@ -217,7 +231,10 @@ mod tests {
     use std::io::{IoSlice, IoSliceMut};
     use stripewise_layout::{FileId, Generation, RegionIndex};
 
-    fn server(root: &tempfile::TempDir, spec: EmulatedSpec) -> (EmulatedServer<DirectoryServer>, Arc<Stations>) {
+    pub(super) fn server(
+        root: &tempfile::TempDir,
+        spec: EmulatedSpec,
+    ) -> (EmulatedServer<DirectoryServer>, Arc<Stations>) {
         prepare("c", "s", root.path()).unwrap();
         let file = Stations::establish(&root.path().join("stations"), 1).unwrap();
         let stations = Arc::new(Stations::open(file, 1).unwrap());
@@ -225,7 +242,7 @@ mod tests {
         (EmulatedServer::new(inner, Arc::clone(&stations), ServerId(0), spec), stations)
     }
 
-    fn object(region: u32, generation: u32) -> ObjectName {
+    pub(super) fn object(region: u32, generation: u32) -> ObjectName {
         ObjectName { file: FileId(7), region: RegionIndex(region), generation: Generation(generation) }
     }
 
@@ -233,7 +250,7 @@ mod tests {
     fn only_requests_of_the_emulated_pace_take_time() {
         let root = tempfile::tempdir().unwrap();
         let (server, stations) = server(&root, EmulatedSpec::named("nvme", Some("gigabit"), 1.0).unwrap());
-        let reserve = |length| server.reserve(Direction::Read, object(0, 1), ObjectOffset(0), length);
+        let reserve = |length| server.reserve(RequestKind::Read, object(0, 1), ObjectOffset(0), length);
         assert_eq!(reserve(0), None);
         stations.set_pace(Pace::Host);
         assert_eq!(reserve(4096), None);
@@ -262,7 +279,7 @@ mod tests {
         let (server, stations) = server(&root, spec);
         let busy = |object| {
             let before = stations.server_load(ServerId(0)).device_busy.0;
-            server.reserve(Direction::Read, object, ObjectOffset(0), 65_536);
+            server.reserve(RequestKind::Read, object, ObjectOffset(0), 65_536);
             stations.server_load(ServerId(0)).device_busy.0 - before
         };
         let random = spec.device.demand(Direction::Read, 65_536, None).serial.0;

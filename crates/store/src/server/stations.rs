@@ -27,10 +27,18 @@
 //! | +256 … +376 | recent streams, see `stripewise-device` |
 //! | +384 | accesses counted, for the age of streams |
 //! | +448, +456, +464 | since the last reset: sub-requests, time reserved on the device's serial stage and on the link, ns |
+//! | +512, +520 | log of dirty pages: records claimed, and those that were taken out up to the first that was not |
+//! | +528 | dirty pages in the log |
+//! | +536, +544 | end of the last write-back and of the one before it |
+//! | next page on, 512 KiB each | logs of dirty pages (`dirty`), allocated by being used |
 
+mod dirty;
 mod host_report;
 
+pub(super) use dirty::{DirtyPages, bytes_of};
 pub use host_report::HostReport;
+
+use dirty::LOG_BYTES;
 
 use super::Predicted;
 use super::clock::{Clock, Monotonic};
@@ -46,7 +54,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use stripewise_device::{Access, DeviceSpec, LinkSpec, MAX_CHANNELS, MAX_STREAMS, Nanos, Reservation, place};
 use stripewise_layout::ServerId;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWSTNS\0\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWSTNS\0\x03");
 const BOOT_AT: usize = 8;
 const SERVERS_AT: usize = 24;
 const EPOCH_AT: usize = 64;
@@ -177,7 +185,7 @@ impl Stations {
         }
         let temporary = format!("{name}.new-{}", rustix::process::getpid().as_raw_nonzero());
         let file = create_own_at(&directory, temporary.as_ref()).map_err(fault("create"))?;
-        let map = map::make(&file, length(servers), length(servers)).map_err(fault("allocate")).inspect_err(|_| {
+        let map = map::make(&file, length(servers), logs_at(servers)).map_err(fault("allocate")).inspect_err(|_| {
             let _ = rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty());
         })?;
         map.word(BOOT_AT).store(boot[0], Relaxed);
@@ -233,6 +241,10 @@ impl Stations {
     #[must_use]
     pub fn pace(&self) -> Pace {
         if self.at_host_speed.load(Relaxed) { Pace::Host } else { Pace::Emulated }
+    }
+
+    fn logs_at(&self) -> usize {
+        logs_at(self.servers)
     }
 
     fn server_word(&self, server: ServerId, offset: usize) -> &AtomicU64 {
@@ -413,8 +425,13 @@ impl Stations {
     }
 }
 
+/// Where the logs of dirty pages begin.
+fn logs_at(servers: usize) -> usize {
+    (HEADER_BYTES + servers * SERVER_BYTES).next_multiple_of(4096)
+}
+
 fn length(servers: usize) -> usize {
-    HEADER_BYTES + servers * SERVER_BYTES
+    logs_at(servers) + servers * LOG_BYTES
 }
 
 fn occupy(next_free: &AtomicU64, arrival: Nanos, demand: Nanos) -> Nanos {

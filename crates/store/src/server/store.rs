@@ -4,7 +4,7 @@ use super::operation::{Call, OpenMode, Standing};
 use super::transfer::{Handle, How, Memory, ObjectHandle, Transfer};
 use super::{Due, ObjectName, ObjectSize, Ownership, ServerError};
 use std::io::{IoSlice, IoSliceMut};
-use stripewise_layout::{Direction, FileId, ObjectOffset};
+use stripewise_layout::{Direction, FileId, ObjectOffset, RequestKind};
 
 /// What a sub-request is expected to take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -73,8 +73,11 @@ impl Capabilities {
 
 /// The time that an emulated device takes.
 pub trait DeviceTime {
-    /// Takes the device's time for a sub-request and returns when it will be done.
-    fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due;
+    /// Takes the device's time for a sub-request and returns when it will be done, for its process: of a buffered write that may be at once.
+    fn reserve(&self, kind: RequestKind, object: ObjectName, offset: ObjectOffset, length: u64) -> Due;
+
+    /// Takes the device's time for what buffered writes left of the object, and returns when it will be written. `None` where that is nothing ever.
+    fn write_back_due(&self, object: ObjectName) -> Due;
 
     /// What a sub-request issued now would take; nothing is reserved. `None`: it would take no time.
     fn predict(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64)

@@ -1,6 +1,7 @@
 //! Caveats that the lines themselves show, and those of classes.
 
 use super::measure::LineSamples;
+use super::write_classes::Buffered;
 use stripewise_layout::{Direction, Order, ServerClass};
 use stripewise_model::fit::Fit;
 use stripewise_model::{Caveat, ServerProfile};
@@ -46,6 +47,17 @@ pub(super) fn of_lines(
         }
     }
     caveats
+}
+
+/// Caveats of buffered writes.
+pub(super) fn of_buffered(server: &str, buffered: &Buffered) -> Vec<Caveat> {
+    let caveat = |&(order, [buffered_bytes_per_s, direct_bytes_per_s]): &(Order, [f64; 2])| Caveat::SlowBuffered {
+        server: server.to_owned(),
+        order,
+        buffered_bytes_per_s,
+        direct_bytes_per_s,
+    };
+    buffered.doubted.iter().map(caveat).collect()
 }
 
 /// Caveats whether servers are what their classes say.

@@ -6,7 +6,7 @@
 
 use super::error::{CalibrationError, Result};
 use super::measure::{LARGEST_BYTES, MIN_SPAN_BYTES, SMALLEST_BYTES, Subject};
-use super::write_classes::{BufferedFile, COMPANION_BYTES, FLUSH_BYTES, InCompany};
+use super::write_classes::{BufferedFile, COMPANION_BYTES, FLUSH_BYTES, FlushedFile, InCompany};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -170,7 +170,9 @@ impl BufferedFile for DirectorySubject {
             Ok(begin.elapsed().as_secs_f64())
         })
     }
+}
 
+impl FlushedFile for DirectorySubject {
     fn synchronous_s(&mut self, offset: u64, bytes: u64) -> Result<f64> {
         self.through_cache(|subject| {
             let buffer = subject.buffer.bytes_mut(bytes);

@@ -59,6 +59,29 @@ fn the_parameters_of_emulated_servers_are_recovered() {
     }
 }
 
+/// A server with a page cache before it: single buffered writes cost a seek for each run, adjacent ones their bytes.
+#[test]
+fn buffered_writes_of_emulated_servers_are_measured_where_they_are_taken_in() {
+    const SCALE: f64 = 0.02;
+    let directory = tempfile::tempdir().unwrap();
+    let query = format!("?device=hdd-7200&link=gigabit&time_scale={SCALE}&dirty_limit=64MiB");
+    let cluster = cluster(directory.path(), &[(query.clone(), "hdd"), (query, "hdd")]);
+    let options = Options { emulated_budget: Duration::from_secs(1), ..Options::thorough() };
+    let Calibration { profile, .. } = measure_servers(&cluster, &options, &|_| {}).unwrap();
+    assert!(!profile.is_awaited(RequestKind::Write(WriteClass::Buffered)));
+    for server in &profile.servers {
+        assert!(!server.has_own_line(RequestKind::Write(WriteClass::Synchronous)), "there is no cache to flush");
+        let buffered = |order| server.line(RequestKind::Write(WriteClass::Buffered), order);
+        let (random, direct) = (buffered(Order::Random), &server.write_random);
+        assert!((random.alpha_s / direct.alpha_s - 1.0).abs() < 0.1, "{random:?} {direct:?}");
+        let sequential = buffered(Order::Sequential);
+        // Batches of large writes are short: their seek counts among their bytes.
+        let per_byte = sequential.beta_s_per_byte / SCALE / 8e-9;
+        assert!((0.95..1.15).contains(&per_byte), "{sequential:?}");
+        assert!(sequential.alpha_s < 0.2 * random.alpha_s, "{sequential:?}: a seek for a batch");
+    }
+}
+
 #[test]
 fn real_directories_have_no_network_unless_it_is_given() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Buffered and synchronous writes of a real directory.
+//! Buffered and synchronous writes of a real directory, and buffered ones of emulated servers that take them in.
 //!
 //! A buffered write returns before the device has it, and what its device pays depends on what the kernel writes back
 //! together. So a batch of writes is timed from the first to the end of the sync. Random ones count by runs, since
@@ -14,7 +14,7 @@ use super::measure::{LARGEST_BYTES, SMALLEST_BYTES};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
-use stripewise_layout::{Order, WriteClass};
+use stripewise_layout::Order;
 use stripewise_model::OrderedLines;
 use stripewise_model::fit::{Sample, fit};
 use stripewise_model::{Line, ServerProfile};
@@ -44,7 +44,10 @@ pub(super) trait BufferedFile {
 
     /// Seconds from the first of these writes of `bytes` to the end of the sync behind the last.
     fn batch_s(&mut self, offsets: &[u64], bytes: u64) -> Result<f64>;
+}
 
+/// One whose synchronous writes wait for more than direct ones do.
+pub(super) trait FlushedFile: BufferedFile {
     /// Seconds of one synchronous write.
     fn synchronous_s(&mut self, offset: u64, bytes: u64) -> Result<f64>;
 
@@ -71,81 +74,106 @@ const COMPANY_ROUNDS: u64 = 12;
 
 /// The lines of both classes.
 pub(super) struct ClassLines {
-    pub(super) buffered: OrderedLines,
+    pub(super) buffered: Buffered,
     pub(super) synchronous: OrderedLines,
     /// [`ServerProfile::flush_wait`].
     pub(super) flush_wait: f64,
-    /// Orders of buffered writes that stayed slower than direct ones, with the bytes per second of both.
+}
+
+/// The lines of buffered writes.
+pub(super) struct Buffered {
+    pub(super) lines: OrderedLines,
+    /// Orders that stayed slower than direct writes, with the bytes per second of both.
     pub(super) doubted: Vec<(Order, [f64; 2])>,
 }
 
 /// Measures both classes for about `budget_s`, which `direct` lines tell beforehand: every size once at least.
 pub(super) fn measure(
-    file: &mut dyn BufferedFile,
+    file: &mut dyn FlushedFile,
     direct: impl Fn(Order) -> Line,
     budget_s: f64,
     seed: u64,
 ) -> Result<ClassLines> {
-    let mut draws = SmallRng::seed_from_u64(seed);
-    let share_s = budget_s / (4 * SIZES.len()) as f64;
-    let mut line = |class: WriteClass, order: Order| -> Result<Line> {
+    let buffered = measure_buffered(file, &direct, budget_s / 2.0, seed)?;
+    let mut draws = SmallRng::seed_from_u64(seed.wrapping_add(1));
+    let mut synchronous = |order| -> Result<Line> {
         let mut samples = Vec::new();
         for bytes in SIZES {
-            let affordable = (share_s / direct(order).seconds(bytes as f64).max(1e-9)) as u64;
-            // At most half of the places, so that those drawn differ and a sequential run has where to begin.
-            let most = (file.extent_bytes() / bytes / 2).max(1);
-            match class {
-                WriteClass::Buffered => {
-                    let batches = (affordable / MIN_BATCH).clamp(1, MAX_BATCHES);
-                    let count = (affordable / batches).clamp(MIN_BATCH, MAX_BATCH).min(most);
-                    for _ in 0..batches {
-                        let offsets = offsets(file.extent_bytes(), bytes, count, order, &mut draws);
-                        let parts = match order {
-                            Order::Sequential => count,
-                            Order::Random => runs(&offsets, bytes),
-                        };
-                        let seconds = file.batch_s(&offsets, bytes)? / parts as f64;
-                        samples.push(Sample { bytes: count * bytes / parts, seconds });
-                    }
-                }
-                WriteClass::Direct | WriteClass::Synchronous => {
-                    let count = affordable.clamp(2, MAX_SYNCHRONOUS).min(most);
-                    for offset in offsets(file.extent_bytes(), bytes, count, order, &mut draws) {
-                        samples.push(Sample { bytes, seconds: file.synchronous_s(offset, bytes)? });
-                    }
-                }
+            let count = affordable(direct(order), bytes, budget_s / 2.0).clamp(2, MAX_SYNCHRONOUS);
+            let count = count.min(most_places(file, bytes));
+            for offset in offsets(file.extent_bytes(), bytes, count, order, &mut draws) {
+                samples.push(Sample { bytes, seconds: file.synchronous_s(offset, bytes)? });
+            }
+        }
+        Ok(fit(&samples)?.line)
+    };
+    let synchronous = OrderedLines { sequential: synchronous(Order::Sequential)?, random: synchronous(Order::Random)? };
+    let flush_wait = flush_wait(file, direct(Order::Random), synchronous.random, seed)?;
+    Ok(ClassLines { buffered, synchronous, flush_wait })
+}
+
+/// Measures buffered writes for about `budget_s`, longer where their lines are doubted.
+pub(super) fn measure_buffered<F: BufferedFile + ?Sized>(
+    file: &mut F,
+    direct: impl Fn(Order) -> Line,
+    budget_s: f64,
+    seed: u64,
+) -> Result<Buffered> {
+    let mut draws = SmallRng::seed_from_u64(seed);
+    let mut line = |order: Order| -> Result<Line> {
+        let mut samples = Vec::new();
+        for bytes in SIZES {
+            let affordable = affordable(direct(order), bytes, budget_s);
+            let batches = (affordable / MIN_BATCH).clamp(1, MAX_BATCHES);
+            let count = (affordable / batches).clamp(MIN_BATCH, MAX_BATCH).min(most_places(file, bytes));
+            for _ in 0..batches {
+                let offsets = offsets(file.extent_bytes(), bytes, count, order, &mut draws);
+                let parts = match order {
+                    Order::Sequential => count,
+                    Order::Random => runs(&offsets, bytes),
+                };
+                let seconds = file.batch_s(&offsets, bytes)? / parts as f64;
+                samples.push(Sample { bytes: count * bytes / parts, seconds });
             }
         }
         Ok(fit(&samples)?.line)
     };
     let mut doubted = Vec::new();
-    let mut buffered = |order| -> Result<Line> {
-        let (direct_s, mut best) = (direct(order).seconds(COMPARED_BYTES), line(WriteClass::Buffered, order)?);
+    let mut undoubted = |order| -> Result<Line> {
+        let limit_s = DOUBTED * direct(order).seconds(COMPARED_BYTES);
+        let mut best = line(order)?;
         for _ in 0..MAX_REPEATS {
-            if best.seconds(COMPARED_BYTES) <= DOUBTED * direct_s {
-                return Ok(best);
+            if best.seconds(COMPARED_BYTES) <= limit_s {
+                break;
             }
-            let again = line(WriteClass::Buffered, order)?;
+            let again = line(order)?;
             if again.seconds(COMPARED_BYTES) < best.seconds(COMPARED_BYTES) {
                 best = again;
             }
         }
         let found_s = best.seconds(COMPARED_BYTES);
-        if found_s > DOUBTED * direct_s {
-            doubted.push((order, [found_s, direct_s].map(|seconds| COMPARED_BYTES / seconds)));
+        if found_s > limit_s {
+            doubted.push((order, [found_s, limit_s / DOUBTED].map(|seconds| COMPARED_BYTES / seconds)));
         }
         Ok(best)
     };
-    let buffered = OrderedLines { sequential: buffered(Order::Sequential)?, random: buffered(Order::Random)? };
-    let mut synchronous = |order| line(WriteClass::Synchronous, order);
-    let synchronous = OrderedLines { sequential: synchronous(Order::Sequential)?, random: synchronous(Order::Random)? };
-    let flush_wait = flush_wait(file, direct(Order::Random), synchronous.random, seed)?;
-    Ok(ClassLines { buffered, synchronous, flush_wait, doubted })
+    let lines = OrderedLines { sequential: undoubted(Order::Sequential)?, random: undoubted(Order::Random)? };
+    Ok(Buffered { lines, doubted })
+}
+
+/// Writes of `bytes` that the budget of two lines has time for.
+fn affordable(direct: Line, bytes: u64, budget_s: f64) -> u64 {
+    (budget_s / (2 * SIZES.len()) as f64 / direct.seconds(bytes as f64).max(1e-9)) as u64
+}
+
+/// At most half of the places, so that those drawn differ and a sequential run has where to begin.
+fn most_places<F: BufferedFile + ?Sized>(file: &F, bytes: u64) -> u64 {
+    (file.extent_bytes() / bytes / 2).max(1)
 }
 
 /// What a synchronous write waits for beyond a direct one at a device that is in use, in requests that are served there: its flush comes
 /// behind the companion's next read.
-fn flush_wait(file: &mut dyn BufferedFile, direct: Line, synchronous: Line, seed: u64) -> Result<f64> {
+fn flush_wait(file: &mut dyn FlushedFile, direct: Line, synchronous: Line, seed: u64) -> Result<f64> {
     let found = file.in_company(COMPANY_ROUNDS, seed)?;
     let alone_s = synchronous.seconds(FLUSH_BYTES as f64) - direct.seconds(FLUSH_BYTES as f64);
     let wait = (found.synchronous_s - found.direct_s - alone_s) / found.companion_s.max(1e-9);
@@ -239,7 +267,9 @@ mod tests {
             self.spent_s += seconds;
             Ok(seconds)
         }
+    }
 
+    impl FlushedFile for Disk {
         fn in_company(&mut self, rounds: u64, _seed: u64) -> Result<InCompany> {
             let companion_s = self.seek_s + COMPANION_BYTES as f64 * self.s_per_byte;
             // On average half of a companion's read is left, and the flush meets the next one as a whole.
@@ -263,9 +293,9 @@ mod tests {
             let flushes_in_order = seed % 2 == 0;
             let mut disk = Disk::new(flushes_in_order);
             let found = measure(&mut disk, Disk::direct, 4.0, seed).unwrap();
-            assert_eq!(found.doubted, [], "seed {seed}");
+            assert_eq!(found.buffered.doubted, [], "seed {seed}");
             assert!(disk.spent_s < 12.0, "seed {seed}: {} s", disk.spent_s);
-            let (sequential, random) = (found.buffered.sequential, found.buffered.random);
+            let (sequential, random) = (found.buffered.lines.sequential, found.buffered.lines.random);
             assert!(sequential.alpha_s < 1e-3, "seed {seed}: one seek for a batch: {sequential:?}");
             assert!((random.alpha_s / 5e-3 - 1.0).abs() < 0.01, "seed {seed}: a seek for a run: {random:?}");
             let flush_wait = if flushes_in_order { 1.0 } else { 0.0 };
@@ -282,11 +312,11 @@ mod tests {
     fn buffered_writes_slower_than_direct_ones_are_measured_again_and_then_pointed_out() {
         for seed in 0..20 {
             let mut disk = Disk { slow_batches: 6 * MAX_BATCHES as u32, ..Disk::new(false) };
-            let found = measure(&mut disk, Disk::direct, 4.0, seed).unwrap();
-            let rate = found.buffered.sequential.beta_s_per_byte / 8e-9;
+            let found = measure(&mut disk, Disk::direct, 4.0, seed).unwrap().buffered;
+            let rate = found.lines.sequential.beta_s_per_byte / 8e-9;
             assert!((rate - 1.0).abs() < 0.2 && found.doubted.is_empty(), "seed {seed}: {rate} {:?}", found.doubted);
             let mut disk = Disk { slow_batches: u32::MAX, ..Disk::new(false) };
-            let found = measure(&mut disk, Disk::direct, 4.0, seed).unwrap();
+            let found = measure(&mut disk, Disk::direct, 4.0, seed).unwrap().buffered;
             let orders: Vec<Order> = found.doubted.iter().map(|(order, _)| *order).collect();
             assert_eq!(orders, [Order::Sequential, Order::Random], "seed {seed}");
             for (_, [buffered, direct]) in &found.doubted {

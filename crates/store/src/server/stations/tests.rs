@@ -8,7 +8,7 @@ fn access(direction: Direction, extent: u64, offset: u64, bytes: u64) -> Access 
     Access { direction, place, bytes }
 }
 
-fn stations(directory: &tempfile::TempDir, servers: usize) -> (OwnedFd, Stations) {
+pub(super) fn stations(directory: &tempfile::TempDir, servers: usize) -> (OwnedFd, Stations) {
     let file = Stations::establish(&directory.path().join("stations"), servers).unwrap();
     let stations = Stations::open(&file, servers).unwrap();
     (file, stations)
