@@ -21,6 +21,7 @@ mod opt_search;
 mod output;
 mod padp;
 mod plot;
+mod readings;
 mod rephased;
 mod run_log;
 mod script;

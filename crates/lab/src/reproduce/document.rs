@@ -23,7 +23,7 @@ page with what it prints and what we find. Goals of our own have a page too.
 
 **All servers here are simulated**, but for tables headed \"on emulated servers\". The simulator shares no formula with the planner. Servers, links and clients are those that the papers
 publish (`stripewise devices`), one set for each paper; nothing is fitted to a figure, except that PADP, which publishes no parameters, has
-those that its stripe pairs and its figure 4 suggest. H2DP, run on the same cluster, has PADP's since a first run with the devices as published agreed less; its figures 5 to 10 are run with disks that seek too. The papers ran on real clusters whose caches, file system and operating system are
+those that its stripe pairs and its figure 4 suggest. H2DP, run on the same cluster, has PADP's since a first run with the devices as published agreed less; its figures 5 to 10 and PADP's figures 4 to 8 are run with disks that seek too. The papers ran on real clusters whose caches, file system and operating system are
 not described well enough to be modelled, so absolute bandwidths differ, and gains in percent are what can be compared. \"Not printed\"
 means that the paper shows the figure only as a plot. \"Up to\" compares our most with theirs.
 ";

@@ -1,7 +1,7 @@
 //! H2DP sections 2, 5.2, 5.3 and 5.4: figures 2 and 5 to 11, and the overheads.
 //!
 //! One laboratory for all of them: the Sun Fire cluster of section 5.1. H2DP prints none of its servers' parameters; PADP ran on the same
-//! cluster and prints the stripe pairs that were optimal on it, from which its profile follows ([`super::padp`]). That one is used here. Figures
+//! cluster and prints the stripe pairs that were optimal on it, from which its profile follows ([`super::readings`]). That one is used here. Figures
 //! 5 to 9 have experiments with disks that seek beside it.
 
 mod benchmarks;

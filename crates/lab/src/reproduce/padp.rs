@@ -1,16 +1,20 @@
 //! PADP section 4: figures 4 to 8.
 //!
 //! One laboratory for all of them. The paper prints neither startup nor transfer times, only the stripe pairs that its linear programs
-//! gave, so the profile is derived from those ([`device`]); throughputs enter at one point, two maxima of figure 4.
+//! gave, so the profile is derived from those ([`super::readings`]); throughputs enter at one point, two maxima of figure 4.
+
+mod schemes;
+mod seeking;
+#[cfg(test)]
+mod tests;
 
 use super::experiment::{BOTH, Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::readings::Testbed;
 use super::run_log::Scale;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use schemes::{SCHEMES, Tried, bandwidths, gain_rows, pair_kib, pair_rows, pairs_kib, plans, schemes};
 use stripewise::laboratory::{Lab, placements};
-use stripewise_device::{DeviceSpec, LinkSpec, lookup_device, lookup_link};
-use stripewise_layout::{ByteCount, Direction, Order, RegionIndex};
-use stripewise_model::StripePair;
-use stripewise_planner::{Plan, PlanOptions, PolicyName};
+use stripewise_layout::{ByteCount, Direction, Order};
 use stripewise_sim::{Outcome, SimOptions};
 use stripewise_trace::{Benchmark, Program};
 
@@ -22,7 +26,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         title: "IOR bandwidth, sequential and random, read and write",
         testbeds: BOTH,
         setup: "IOR with requests of 512 KiB on a shared file of 10 GiB, 8 processes on 8 nodes. RANDOM1 is `<32KiB,96KiB>`, RANDOM2 `<96KiB,32KiB>`, as \
-                printed. 4 HServers and 4 SServers: the paper says six and two, but all its pairs cover 512 KiB only on four and four.",
+                printed. 4 HServers and 4 SServers: the paper says six and two, but all its pairs cover 512 KiB only on four and four. \
+                \"Stripes of 64KiB or more\" are plans with `--min-stripe 64KiB`.",
         discussion: "All four pairs come out as printed. They are what the profile was derived from; of the profiles that keep them, the \
                 one that comes nearest to this figure's two gains over DEF was taken, and figures 5 to 8 are run with the same. So the \
                 pairs show that the linear programs and the lattice are right, not that the equations describe the servers. With that, \
@@ -31,8 +36,9 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                 not 272 %. And where PADP gains 149 % over DEF by reads, it gains at most 81 % over RANDOM2: then RANDOM2, which puts \
                 half as much again on every HServer as DEF does, was at least 1.38 times as fast as DEF, while every model and \
                 simulator in which slow HServers set the pace has it slower (here 0.7). Something besides the stripes slowed DEF down \
-                on the paper's cluster; a fixed cost of the file system for stripes of exactly 64 KiB would, but the text names none.",
-        run: |setting| figure_4(setting, FILE),
+                on the paper's cluster; a fixed cost of the file system for stripes of exactly 64 KiB would, but the text names none. \
+                Stripes of 64 KiB or more do not explain it: they leave the HServers nothing but random writes, and gain 81 and 41 %.",
+        run: |setting| figure_4(setting, Testbed::Padp, FILE),
     },
     Experiment {
         id: "padp-fig5",
@@ -47,8 +53,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                 as the SServers, under PADP 1.2 times. RANDOM1, `<32KiB,96KiB>`, happens to be balanced on these servers, and on six \
                 HServers RANDOM2 is worse than anything the text suggests. Linear programs balance startup and transfer together; here \
                 an SSD overlaps the startups of several requests and only its transfers wait for each other, so that PADP leaves it \
-                the idler part.",
-        run: |setting| figure_5(setting, FILE),
+                the idler part. With stripes of 64 KiB or more HServers are busy 1.7 times as long.",
+        run: |setting| figure_5(setting, Testbed::Padp, FILE),
     },
     Experiment {
         id: "padp-fig6",
@@ -60,8 +66,10 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         discussion: "Eight servers are busy all the time from 4 processes on, so more processes change nothing in the simulation: service \
                 times do not depend on how many wait. On the real cluster they do (seeks among more streams, the cache of the server, \
                 the client nodes with up to 8 processes each), and the published gains rise and fall by half. Reads agree within 16 to \
-                44 points. Writes have less than a third of the published gain, as in figure 4 and for its reasons.",
-        run: |setting| figure_6(setting, FILE),
+                44 points. Writes have less than a third of the published gain, as in figure 4 and for its reasons. \
+                With stripes of 64 KiB or more reads come nearest with 4 processes (60 of 61 % over DEF) and fall to 81 % beyond, \
+                and writes gain 15 to 19 %.",
+        run: |setting| figure_6(setting, Testbed::Padp, FILE),
     },
     Experiment {
         id: "padp-fig7",
@@ -74,8 +82,9 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         discussion: "`<0KiB,32KiB>` for 128 KiB comes out in both modes, and for 2 MiB both classes are used, as printed; both were among \
                 what the profile was derived from. Requests of 128 KiB gain 89 % over DEF where the paper reads up to 76 %: under DEF \
                 such a request touches two of eight servers, which the cost model does not know (it predicts far more) and the \
-                simulator does. Gains over the random pairs depend on pairs that the paper does not print.",
-        run: |setting| figure_7(setting, FILE),
+                simulator does. Gains over the random pairs depend on pairs that the paper does not print. \
+                `<0KiB,64KiB>`, with stripes of 64 KiB or more, gains 80 %; pairs for 2 MiB are larger anyway.",
+        run: |setting| figure_7(setting, Testbed::Padp, FILE),
     },
     Experiment {
         id: "padp-fig8",
@@ -89,8 +98,58 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                 RANDOM at 5:3 agree by reads (106 %). Those over DEF fall short as in figure 4. Twice a random pair is ahead of PADP: \
                 `<34KiB,114KiB>` by 4 % at 5:3, sequential reads, and `<29KiB,85KiB>` by 5 % at 3:5, random writes. The linear programs \
                 let every request pay its startup in full, while an SSD overlaps startups, so they give the SServers a little too \
-                little.",
-        run: |setting| figure_8(setting, FILE),
+                little. Stripes of 64 KiB or more gain less, 36 and 24 % over DEF at 5:3 and 126 and 76 % at 3:5.",
+        run: |setting| figure_8(setting, Testbed::Padp, FILE),
+    },
+    Experiment {
+        id: "padp-fig4-seek",
+        paper: "PADP",
+        place: "figure 4 on disks that seek",
+        title: "IOR bandwidth, sequential and random, read and write, disks that seek",
+        testbeds: SIMULATED,
+        setup: seeking::SETUP_4,
+        discussion: seeking::DISCUSSION_4,
+        run: |setting| figure_4(setting, Testbed::Seeking, FILE),
+    },
+    Experiment {
+        id: "padp-fig5-seek",
+        paper: "PADP",
+        place: "figure 5 on disks that seek",
+        title: "I/O time of each server under sequential reads, disks that seek",
+        testbeds: SIMULATED,
+        setup: "As figure 5, with the servers of figure 4 on disks that seek.",
+        discussion: seeking::DISCUSSION_5,
+        run: |setting| figure_5(setting, Testbed::Seeking, FILE),
+    },
+    Experiment {
+        id: "padp-fig6-seek",
+        paper: "PADP",
+        place: "figure 6 on disks that seek",
+        title: "IOR bandwidth with various numbers of processes, disks that seek",
+        testbeds: SIMULATED,
+        setup: "As figure 6, with the servers of figure 4 on disks that seek.",
+        discussion: seeking::DISCUSSION_6,
+        run: |setting| figure_6(setting, Testbed::Seeking, FILE),
+    },
+    Experiment {
+        id: "padp-fig7-seek",
+        paper: "PADP",
+        place: "figure 7 on disks that seek",
+        title: "IOR bandwidth with various request sizes, disks that seek",
+        testbeds: SIMULATED,
+        setup: "As figure 7, with the servers of figure 4 on disks that seek.",
+        discussion: seeking::DISCUSSION_7,
+        run: |setting| figure_7(setting, Testbed::Seeking, FILE),
+    },
+    Experiment {
+        id: "padp-fig8-seek",
+        paper: "PADP",
+        place: "figure 8 on disks that seek",
+        title: "IOR bandwidth with various ratios of HServers to SServers, disks that seek",
+        testbeds: SIMULATED,
+        setup: "As figure 8, with the servers of figure 4 on disks that seek.",
+        discussion: seeking::DISCUSSION_8,
+        run: |setting| figure_8(setting, Testbed::Seeking, FILE),
     },
 ];
 
@@ -101,7 +160,6 @@ const REGION: ByteCount = ByteCount(64 << 20);
 const SCALE: Scale = Scale { files: 16, regions: 16 };
 const REQUEST: ByteCount = ByteCount(512 << 10);
 const NODES: u32 = 8;
-const SCHEMES: [&str; 4] = ["DEF", "RANDOM1", "RANDOM2", "PADP"];
 /// Of all experiments but figures 5, 7 and 8.
 const RANDOM: [(u64, u64); 2] = [(32, 96), (96, 32)];
 
@@ -138,20 +196,8 @@ fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-/// What the paper's servers deliver through their file system. A published pair says that both classes finish together, alpha_h - alpha_s = s beta_s - h beta_h;
-/// the three rates are free. Of a grid over them, all profiles were kept that give the four pairs of figure 4, <0,32K> for 128 KiB in every mode (figure
-/// 7) and h > 0 for 2 MiB; of those, the rates of `padp-hdd` and `padp-ssd` come as near as any, within 1 %, to the two maxima over DEF of figure 4 in the
-/// simulator (149.2 % read, 271.8 % write), and nearest to the devices' data sheets. Not published: startup of the SServers' drive as in `paper-ssd`.
-pub(super) fn devices() -> Result<(DeviceSpec, DeviceSpec)> {
-    Ok((lookup_device("padp-hdd")?, lookup_device("padp-ssd")?))
-}
-
-pub(super) fn link() -> Result<LinkSpec> {
-    Ok(lookup_link("padp-gigabit")?)
-}
-
-fn lab((hservers, sservers): (usize, usize), scale: Scale) -> Result<Lab> {
-    let ((hdd, ssd), link) = (devices()?, link()?);
+fn lab(testbed: Testbed, (hservers, sservers): (usize, usize), scale: Scale) -> Result<Lab> {
+    let (hdd, ssd, link) = testbed.machines()?;
     Ok(Lab::hybrid((hservers, hdd), (sservers, ssd), link, None, scale.region(REGION)).with_client_link(link))
 }
 
@@ -164,80 +210,15 @@ fn ior(mode: Mode, file: ByteCount, request: ByteCount, processes: u32, seed: u6
     Ok(text.parse::<Benchmark>()?.program()?)
 }
 
-/// A plan and what came of it.
-struct Tried {
-    pair_kib: (u64, u64),
-    mb_per_s: Option<f64>,
-}
-
-fn pair_kib(lab: &Lab, plan: &Plan) -> (u64, u64) {
-    let layout = plan.files[0].initial().layout_of(RegionIndex(0));
-    let size = |server: usize| {
-        let stripe = layout.stripes().iter().find(|stripe| usize::from(stripe.server.0) == server);
-        stripe.map_or(0, |stripe| u64::from(stripe.size_bytes) / KIB)
-    };
-    (size(0), size(lab.cluster.servers.len() - 1))
-}
-
-/// Plans of DEF, both random pairs and PADP, in the order of [`SCHEMES`].
-fn plans(lab: &Lab, program: &dyn Program, random: [(u64, u64); 2], seed: u64) -> Result<Vec<Plan>> {
-    let files = lab.count(program);
-    let options = PlanOptions { seed, ..PlanOptions::default() };
-    let fixed = |(h, s): (u64, u64)| {
-        let pair = Some(StripePair::new(h * KIB, s * KIB));
-        (PolicyName::Random, PlanOptions { pair, ..options.clone() })
-    };
-    let [random1, random2] = random.map(fixed);
-    let all = [(PolicyName::Def, options.clone()), random1, random2, (PolicyName::Padp, options.clone())];
-    let plan = |(policy, options)| {
-        let request = lab.request(program, &files, options);
-        stripewise_planner::plan(policy, &request).with_context(|| format!("planning with {policy}"))
-    };
-    all.into_iter().map(plan).collect()
-}
-
-/// The schemes, run.
-fn schemes(setting: &Setting<'_>, lab: &Lab, program: &dyn Program, random: [(u64, u64); 2]) -> Result<Vec<Tried>> {
-    let bench = setting.bench(lab, program)?;
-    let plans = plans(bench.lab(), program, random, setting.seed)?;
-    let one = |plan: &Plan| -> Result<Tried> {
-        let mb_per_s = bench.mb_per_s(&placements(plan, program), SimOptions::default())?;
-        Ok(Tried { pair_kib: pair_kib(lab, plan), mb_per_s })
-    };
-    plans.iter().map(one).collect()
-}
-
-/// MB/s of the schemes.
-fn bandwidths(tried: &[Tried]) -> Vec<Option<f64>> {
-    tried.iter().map(|one| one.mb_per_s).collect()
-}
-
-/// The most that PADP gains over DEF, and over either random pair, with what is published of each.
-fn gain_rows(panel: &Panel, case: &str, over_def: Published, over_random: Published) -> [Row; 2] {
-    let most = |base| panel.most_gain_percent("PADP", base).unwrap_or(f64::NAN);
-    let random = most("RANDOM1").max(most("RANDOM2"));
-    [("PADP over DEF", over_def, most("DEF")), ("PADP over RANDOM", over_random, random)]
-        .map(|(what, published, ours)| Row::new(case, what, Unit::Percent, published, ours))
-}
-
-fn pair_rows(case: &str, published: Option<(u64, u64)>, ours: (u64, u64)) -> [Row; 2] {
-    let value = |stripe: fn((u64, u64)) -> u64| match published {
-        Some(pair) => Published::Value(stripe(pair) as f64),
-        None => Published::NotPrinted,
-    };
-    [("PADP's h", value(|pair| pair.0), ours.0), ("PADP's s", value(|pair| pair.1), ours.1)]
-        .map(|(what, published, ours)| Row::new(case, what, Unit::KiB, published, ours as f64))
-}
-
-fn figure_4(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
+fn figure_4(setting: &Setting<'_>, testbed: Testbed, file: ByteCount) -> Result<Findings> {
     let scale = setting.scale(SCALE);
-    let lab = lab((4, 4), scale)?;
+    let lab = lab(testbed, (4, 4), scale)?;
     let tried = setting.map(&MODES, |mode| {
         schemes(setting, &lab, &*ior(*mode, scale.file(file), REQUEST, 8, setting.seed)?, RANDOM)
     })?;
     let mut findings = Findings::default();
     for (mode, tried) in MODES.iter().zip(&tried) {
-        findings.rows.extend(pair_rows(&mode.name(), Some(mode.pair), tried[3].pair_kib));
+        findings.rows.extend(pair_rows(&mode.name(), Some(mode.pair), &pairs_kib(tried)));
     }
     let published = [(Direction::Read, 149.2, 80.6), (Direction::Write, 271.8, 357.1)];
     for (direction, over_def, over_random) in published {
@@ -252,8 +233,8 @@ fn figure_4(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     Ok(findings)
 }
 
-fn figure_5(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
-    let lab = lab((6, 2), setting.scale(SCALE))?;
+fn figure_5(setting: &Setting<'_>, testbed: Testbed, file: ByteCount) -> Result<Findings> {
+    let lab = lab(testbed, (6, 2), setting.scale(SCALE))?;
     let program = ior(MODES[0], file, REQUEST, 8, setting.seed)?;
     let plans = plans(&lab, &*program, RANDOM, setting.seed)?;
     let outcomes = setting
@@ -273,7 +254,8 @@ fn figure_5(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
         let what = "I/O time, busiest over least busy";
         findings.rows.push(Row::new(*scheme, what, Unit::Ratio, Published::NotPrinted, most));
     }
-    findings.rows.extend(pair_rows("6 HServers, 2 SServers", None, pair_kib(&lab, &plans[3])));
+    let pairs_kib: Vec<_> = plans.iter().map(|plan| pair_kib(&lab, plan)).collect();
+    findings.rows.extend(pair_rows("6 HServers, 2 SServers", None, &pairs_kib));
     let groups = (0..lab.cluster.servers.len())
         .map(|server| (format!("S{server}"), normalised.iter().map(|scheme| Some(scheme[server])).collect()));
     findings.panels.push(Panel::new("I/O time over the least", Unit::Ratio, "server", SCHEMES, groups));
@@ -291,10 +273,10 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn run(&self, setting: &Setting<'_>, file: ByteCount) -> Result<Vec<Tried>> {
+    fn run(&self, setting: &Setting<'_>, testbed: Testbed, file: ByteCount) -> Result<Vec<Tried>> {
         let scale = setting.scale(SCALE);
         let program = ior(self.mode, scale.file(file), self.request, self.processes, setting.seed)?;
-        schemes(setting, &lab(self.servers, scale)?, &*program, self.random)
+        schemes(setting, &lab(testbed, self.servers, scale)?, &*program, self.random)
     }
 }
 
@@ -303,7 +285,7 @@ fn random_modes() -> [Mode; 2] {
     [MODES[1], MODES[3]]
 }
 
-fn figure_6(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
+fn figure_6(setting: &Setting<'_>, testbed: Testbed, file: ByteCount) -> Result<Findings> {
     let published = [
         (4, [(60.8, 107.9), (182.3, 130.3)]),
         (32, [(146.3, 145.2), (257.8, 228.8)]),
@@ -318,7 +300,7 @@ fn figure_6(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
             })
         })
         .collect();
-    let tried = setting.map(&cases, |(comparison, _)| comparison.run(setting, file))?;
+    let tried = setting.map(&cases, |(comparison, _)| comparison.run(setting, testbed, file))?;
     let mut findings = Findings::default();
     for ((comparison, (over_def, over_random)), tried) in cases.iter().zip(&tried) {
         let panel = case_panel(comparison, tried);
@@ -339,7 +321,7 @@ fn case_panel(comparison: &Comparison, tried: &[Tried]) -> Panel {
     Panel::new(comparison.case.clone(), Unit::MbPerS, "case", SCHEMES, groups)
 }
 
-fn figure_7(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
+fn figure_7(setting: &Setting<'_>, testbed: Testbed, file: ByteCount) -> Result<Findings> {
     let none = Published::NotPrinted;
     let up_to = |over_def, over_random| [Published::UpTo(over_def), Published::UpTo(over_random)];
     let published = [(128, [up_to(76.3, 201.7), up_to(127.9, 199.4)]), (2048, [[none, none], [none, none]])];
@@ -360,11 +342,11 @@ fn figure_7(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
             })
         })
         .collect();
-    let tried = setting.map(&cases, |(comparison, _)| comparison.run(setting, file))?;
+    let tried = setting.map(&cases, |(comparison, _)| comparison.run(setting, testbed, file))?;
     let mut findings = Findings::default();
     for ((comparison, [over_def, over_random]), tried) in cases.iter().zip(&tried) {
         let pair = (comparison.request.0 == 128 * KIB).then_some((0, 32));
-        findings.rows.extend(pair_rows(&comparison.case, pair, tried[3].pair_kib));
+        findings.rows.extend(pair_rows(&comparison.case, pair, &pairs_kib(tried)));
         let panel = case_panel(comparison, tried);
         findings.rows.extend(gain_rows(&panel, &comparison.case, *over_def, *over_random));
     }
@@ -373,7 +355,7 @@ fn figure_7(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     Ok(findings)
 }
 
-fn figure_8(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
+fn figure_8(setting: &Setting<'_>, testbed: Testbed, file: ByteCount) -> Result<Findings> {
     let none = Published::NotPrinted;
     let configurations = [
         (
@@ -392,7 +374,7 @@ fn figure_8(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
             })
         })
         .collect();
-    let tried = setting.map(&cases, |comparison| comparison.run(setting, file))?;
+    let tried = setting.map(&cases, |comparison| comparison.run(setting, testbed, file))?;
     let mut findings = Findings::default();
     for (servers, _, gains) in configurations {
         for (direction, [over_def, over_random]) in [Direction::Read, Direction::Write].into_iter().zip(gains) {
@@ -407,6 +389,3 @@ fn figure_8(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     }
     Ok(findings)
 }
-
-#[cfg(test)]
-mod tests;

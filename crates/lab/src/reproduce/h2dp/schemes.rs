@@ -2,69 +2,22 @@
 
 use super::{MIGRATION, SSD_SHARE, lab_of};
 use crate::reproduce::experiment::{Panel, Published, Row, Setting, TestbedKind, Unit};
+use crate::reproduce::readings::MIN_STRIPE;
+pub(super) use crate::reproduce::readings::{READINGS, Reading, Testbed};
 use anyhow::Result;
 use std::fmt;
 use stripewise::laboratory::{Lab, placements};
-use stripewise_device::{DeviceSpec, LinkSpec, lookup_device, lookup_link};
 use stripewise_layout::ByteCount;
 use stripewise_planner::{Plan, PlanOptions, PolicyName};
 use stripewise_sim::{Borders, Migration, Outcome, SimOptions};
 use stripewise_trace::{FileAccess, Program};
 
-/// Servers, links and clients of an experiment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Testbed {
-    /// As PADP's stripe pairs suggest them: random accesses start within a millisecond.
-    Padp,
-    /// By data sheets, disks whose random accesses start with a seek.
-    Seeking,
-}
-
 impl Testbed {
-    /// Disk, SSD and the link of servers and clients.
-    pub(super) fn machines(self) -> Result<(DeviceSpec, DeviceSpec, LinkSpec)> {
-        match self {
-            Self::Padp => {
-                let (hdd, ssd) = crate::reproduce::padp::devices()?;
-                Ok((hdd, ssd, crate::reproduce::padp::link()?))
-            }
-            Self::Seeking => Ok((lookup_device("hdd-7200")?, lookup_device("paper-ssd")?, lookup_link("gigabit")?)),
-        }
-    }
-
     /// For one program's files, of which SServers have space for a share.
     pub(super) fn lab_for(self, setting: &Setting<'_>, program: &dyn Program, servers: (usize, usize)) -> Result<Lab> {
         let bytes: u64 = program.files().iter().map(|file| file.size_bytes).sum();
         let capacity = ByteCount(bytes / SSD_SHARE / servers.1 as u64);
         lab_of(self, servers, Some(capacity), setting.scale(super::SCALE).region(super::REGION))
-    }
-}
-
-/// The least stripe of the second reading: DEF's.
-const MIN_STRIPE: ByteCount = ByteCount(64 << 10);
-
-/// How the stripe sizes of the papers that choose them are read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reading {
-    /// On the lattice of 4 KiB of H2DP's algorithm 1.
-    AsPrinted,
-    /// With the policies' option `--min-stripe 64KiB`.
-    LargeStripes,
-}
-
-pub(super) const READINGS: [Reading; 2] = [Reading::AsPrinted, Reading::LargeStripes];
-
-impl Reading {
-    pub(super) fn min_stripe(self) -> Option<ByteCount> {
-        (self == Self::LargeStripes).then_some(MIN_STRIPE)
-    }
-
-    /// Added to what is compared.
-    fn suffix(self) -> &'static str {
-        match self {
-            Self::AsPrinted => "",
-            Self::LargeStripes => ", stripes of 64KiB or more",
-        }
     }
 }
 
