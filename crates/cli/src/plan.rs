@@ -117,6 +117,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = Online::default().decay, requires = "online")]
     decay: f64,
 
+    /// opt: take moves between windows to cost nothing
+    #[arg(long, conflicts_with = "online")]
+    free_moves: bool,
+
     /// H2DP: cost requests at their true offsets
     #[arg(long)]
     exact: bool,
@@ -196,6 +200,7 @@ fn options(arguments: &PlanArgs) -> PlanOptions {
         replica_room: arguments.replica_room,
         time_limit_s: arguments.time_limit,
         online: arguments.online.then_some(Online { decay: arguments.decay }),
+        free_moves: arguments.free_moves,
     }
 }
 

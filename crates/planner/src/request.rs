@@ -63,6 +63,9 @@ pub struct PlanOptions {
     /// `opt`: plan every window from the ones before it only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub online: Option<Online>,
+    /// `opt`: moves between windows cost nothing, so every window gets its own best layouts. Predictions count the moves all the same.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub free_moves: bool,
 }
 
 /// How a window is guessed from the ones before it.
@@ -86,6 +89,10 @@ fn group_servers() -> u32 {
 
 fn is_group_servers(value: &u32) -> bool {
     *value == group_servers()
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 fn imbalance() -> f64 {
@@ -114,6 +121,7 @@ impl Default for PlanOptions {
             replica_room: None,
             time_limit_s: None,
             online: None,
+            free_moves: false,
         }
     }
 }

@@ -29,9 +29,11 @@ pub mod online;
 mod paths;
 mod periods;
 mod placing;
+mod polishing;
 mod program;
 mod recipes;
 mod rounding;
+mod scene;
 mod search;
 mod shapes;
 #[cfg(test)]
@@ -98,10 +100,14 @@ fn optimize(task: &Task<'_>) -> (Vec<FileChoice>, Optimum) {
         time_limited: false,
         prices: vec![ServerPrices { room_s_per_gib: 0.0, device: 0.0, link: 0.0 }; task.groups.count],
     };
-    for first in (0..windows).step_by(BLOCK_WINDOWS) {
-        let block = first..(first + BLOCK_WINDOWS).min(windows);
+    // Where moves cost nothing, no window depends on another.
+    let free_moves = task.request.options.free_moves;
+    let windows_of_block = if free_moves { 1 } else { BLOCK_WINDOWS };
+    for first in (0..windows).step_by(windows_of_block) {
+        let block = first..(first + windows_of_block).min(windows);
         let of_block = others.iter().map(|choices| extract_windows(choices, &block)).collect();
-        let planned = plan_block(task, block, of_block, choices.as_deref(), &budget);
+        let before = choices.as_deref().filter(|_| !free_moves);
+        let planned = plan_block(task, block, of_block, before, &budget);
         optimum.bound_s += planned.bound_s;
         optimum.value_s += planned.time_s;
         optimum.time_limited |= planned.time_limited;
@@ -181,8 +187,9 @@ fn plan_block(
     if let Some(bound_s) = block.bound_without_company_s(budget) {
         found.bound_s = found.bound_s.min(bound_s);
     }
-    let time_limited = found.time_limited;
-    Planned { choices: found.best.choices, time_s: found.best.time_s, bound_s: found.bound_s, prices, time_limited }
+    let polished = polishing::polish(&block, found.best, budget);
+    let time_limited = found.time_limited || budget.is_spent();
+    Planned { choices: polished.choices, time_s: polished.time_s, bound_s: found.bound_s, prices, time_limited }
 }
 
 /// The part of choices for some windows; a choice without moves is the same in all.

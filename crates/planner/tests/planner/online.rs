@@ -269,3 +269,29 @@ fn files_come_to_a_history_and_leave_it() {
     assert!(guessed_requests(&second, SECOND[0]) > 50 * guessed_requests(&second, FIRST[0]));
     assert!(both.is_like(&both) && !second.is_like(&both) && !second.is_like(&guess(&[FIRST])));
 }
+
+/// The hot set changes after so few requests that no copy of a region pays.
+#[test]
+fn where_moves_are_free_every_window_has_its_own_hot_set_on_ssds() {
+    let mut file = window(FIRST);
+    file.windows.push(window(SECOND).windows.remove(0));
+    for (number, window) in file.windows.iter_mut().enumerate() {
+        (window.start_s, window.end_s) = (600.0 * number as f64, 600.0 * (number + 1) as f64);
+        window.regions.iter_mut().flat_map(|region| &mut region.counts).for_each(|(_, count)| *count /= 60);
+    }
+    let planned = |free_moves| -> [Placement; 2] {
+        let options = PlanOptions { free_moves, ..PlanOptions::default() };
+        let made =
+            with_request(std::slice::from_ref(&file), options, |request| plan(PolicyName::Opt, request).unwrap());
+        [0.0, 600.0].map(|start_s| made.files[0].placement_at(start_s).clone())
+    };
+    let [before, after] = planned(false);
+    assert_eq!(before, after, "moves cost more than they gain");
+    let placements = planned(true);
+    assert!(placements.iter().all(fits));
+    let on_ssds =
+        |placement: &Placement, hot: [usize; 6]| hot.map(|region| ssd_bytes(placement, region)).iter().sum::<u64>();
+    let [first, second] = &placements;
+    assert!(on_ssds(first, FIRST) > on_ssds(first, SECOND), "{} {}", on_ssds(first, FIRST), on_ssds(first, SECOND));
+    assert!(on_ssds(second, SECOND) > on_ssds(second, FIRST), "{} {}", on_ssds(second, SECOND), on_ssds(second, FIRST));
+}

@@ -74,11 +74,11 @@ fn named(scheme: Scheme, order: DiskOrder) -> String {
 
 /// Million bytes per second with mechanical disks that serve in this order.
 fn run(setting: &Setting<'_>, lab: &Lab, program: &dyn Program, scheme: Scheme, order: DiskOrder) -> Result<f64> {
-    let plan = scheme.plan(setting, lab, program, &lab.count(program))?;
+    let migration = if scheme.free_moves { Migration::Free } else { MIGRATION };
+    let plan = scheme.plan(setting, lab, program, &lab.count(program), migration)?;
     let device = DeviceModel::Disk { spec: lookup_disk("hdd-7200")?, order };
     let disks = vec![ServerDetail { device, ..ServerDetail::default() }; SERVERS.0];
     let detail = disks.into_iter().chain(vec![ServerDetail::default(); SERVERS.1]).collect();
-    let migration = if scheme.free_moves { Migration::Free } else { MIGRATION };
     let options = SimOptions { borders: Borders::Phase, migration, detail, ..SimOptions::default() };
     Ok(lab.simulate_with(&placements(&plan, program), program, options)?.mb_per_s)
 }

@@ -82,9 +82,14 @@ impl Scheme {
         lab: &Lab,
         program: &dyn Program,
         files: &[FileAccess],
+        migration: Migration,
     ) -> Result<Plan> {
-        let options =
-            PlanOptions { seed: setting.seed, min_stripe: self.reading.min_stripe(), ..PlanOptions::default() };
+        let options = PlanOptions {
+            seed: setting.seed,
+            min_stripe: self.reading.min_stripe(),
+            free_moves: migration == Migration::Free,
+            ..PlanOptions::default()
+        };
         Ok(lab.plan_with(self.policy, program, files, options)?)
     }
 }
@@ -93,7 +98,7 @@ impl Scheme {
 pub(super) fn outcomes(setting: &Setting<'_>, lab: &Lab, program: &dyn Program) -> Result<Vec<Outcome>> {
     let files = lab.count(program);
     let one = |scheme: Scheme| -> Result<Outcome> {
-        Ok(lab.simulate(&scheme.plan(setting, lab, program, &files)?, program, MIGRATION)?)
+        Ok(lab.simulate(&scheme.plan(setting, lab, program, &files, MIGRATION)?, program, MIGRATION)?)
     };
     schemes(Moves::AsSaid).into_iter().map(one).collect()
 }
@@ -109,8 +114,8 @@ pub(super) fn bandwidths(
     let bench = setting.bench(lab, program)?;
     let files = bench.lab().count(program);
     let one = |scheme: Scheme| -> Result<Option<f64>> {
-        let plan = scheme.plan(setting, bench.lab(), program, &files)?;
         let migration = if scheme.free_moves { Migration::Free } else { migration };
+        let plan = scheme.plan(setting, bench.lab(), program, &files, migration)?;
         let options = SimOptions { borders: Borders::Phase, migration, ..SimOptions::default() };
         bench.mb_per_s(&placements(&plan, program), options)
     };

@@ -24,6 +24,9 @@ const MAX_BORROWED: usize = 24;
 /// Runs with the same popularity by which the last candidates are compared, beside the one that was traced.
 const OTHER_RUNS: u64 = 2;
 
+/// The requests of a run as samples, by period.
+pub(crate) struct Run(Vec<Vec<Sample>>);
+
 pub(crate) struct Block<'a> {
     pub(crate) task: &'a Task<'a>,
     /// Choices whose last window holds before the first one of the block; leaving it costs moves.
@@ -136,11 +139,21 @@ impl<'a> Block<'a> {
     pub(crate) fn time_of_other_runs_s(&self, plans: &[&[FileChoice]]) -> Vec<f64> {
         let mut sums = vec![0.0; plans.len()];
         for run in 1..=OTHER_RUNS {
-            let samples = samples(self.task, &self.accesses, &self.program.items, &self.seen, Some(run));
-            let times: Vec<f64> = plans.par_iter().map(|plan| self.time_with_s(&samples, plan)).collect();
+            let run = self.other_run(run);
+            let times: Vec<f64> = plans.par_iter().map(|plan| self.time_of_run_s(&run, plan)).collect();
             sums.iter_mut().zip(times).for_each(|(sum, time_s)| *sum += time_s);
         }
         sums
+    }
+
+    /// Another run with the same popularity, by its number from 1 on.
+    pub(crate) fn other_run(&self, number: u64) -> Run {
+        Run(samples(self.task, &self.accesses, &self.program.items, &self.seen, Some(number)))
+    }
+
+    /// The sampled time of a plan in another run.
+    pub(crate) fn time_of_run_s(&self, run: &Run, choices: &[FileChoice]) -> f64 {
+        self.time_with_s(&run.0, choices)
     }
 
     fn time_with_s(&self, samples: &[Vec<Sample>], choices: &[FileChoice]) -> f64 {
