@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import pathlib
+import random
 import shutil
 import statistics
 import subprocess
@@ -23,6 +24,8 @@ PAIRS = 7
 # Files of one run on memory, and on the disk that the sources lie on.
 SMALL_FILES, SMALL_FILES_ON_DISK = 1000, 1000
 SMALL_LOOPS = ("create", "stat", "open_close", "unlink")
+# Traces that are planned: names and requests, repetitions each.
+PLANNED = (("10k", 10_000, 5), ("100k", 100_000, 5), ("1M", 1_000_000, 3))
 # Of tests/programs/shell.
 SMALL_SCRIPTS = ("sqlite", "git")
 RUST_BENCHES = [
@@ -237,6 +240,25 @@ class Bench:
 
     # -- planning and counting ------------------------------------------------------------------------------------------------
 
+    def plan(self):
+        """`stripewise plan --policy opt` of reads of 64 KiB by 32 processes, regions by Zipf's law: the whole command, reading of the trace included."""
+        place = self.work / "plan"
+        place.mkdir()
+        cluster = place / "cluster.toml"
+        self.command("init", "--emulated", "12xhdd-7200,4xsata-ssd-2012:1GiB", "--link", "gigabit", "--emulated-dir", place / "servers",
+                     cluster=cluster)
+        self.command("calibrate", cluster=cluster)
+        for name, requests, repetitions in PLANNED:
+            trace = place / f"{name}.csv"
+            zipf_trace(trace, requests)
+            times = []
+            for _ in range(repetitions):
+                start = time.monotonic()
+                self.command("plan", trace, "--policy", "opt", cluster=cluster)
+                times.append(time.monotonic() - start)
+            self.add(f"plan.opt.trace.{name}", statistics.median(times), "s")
+            trace.unlink()
+
     def rust(self):
         # All packages each time: cargo would build their dependencies again for another selection.
         packages = [word for package, _ in RUST_BENCHES for word in ("-p", package)]
@@ -247,6 +269,21 @@ class Bench:
                 sys.exit(f"cargo bench -p {package} --bench {name}: exit {run.returncode}\n{run.stdout}{run.stderr}")
             for line in lines:
                 self.add(**line)
+
+
+def zipf_trace(path, requests):
+    """A trace as `trace export` writes it: a file of 24 GiB, its regions of 64 MiB in an order of their own."""
+    draws, processes, request, region, regions = random.Random(1), 32, 64 * KIB, 64 * MIB, 384
+    weights = [(1 + rank) ** -0.8 for rank in range(regions)]
+    order = draws.sample(range(regions), regions)
+    drawn = draws.choices(order, weights, k=requests)
+    columns = "node,pid,mpi_rank,mpi_size,level,operation,call,communicator,path,renamed_to,offset,bytes,errno,start_ns,end_ns"
+    with open(path, "w") as file:
+        file.write(columns + "\n")
+        for number, place in enumerate(drawn):
+            offset = place * region + draws.randrange(region // request) * request
+            start = 1_000_000_000_000 + number * 100_000
+            file.write(f"node,{100 + number % processes},,,posix,read,pread,,/data/file,,{offset},{request},,{start},{start + 3_000_000}\n")
 
 
 def fill(path, file_bytes):
@@ -294,14 +331,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stripewise", type=pathlib.Path, default=ROOT / "target/release/stripewise")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench-out")
-    parser.add_argument("--only", default="", help="capture, redirect, small, emulated or rust")
+    parser.add_argument("--only", default="", help="capture, redirect, small, emulated, plan or rust")
     parser.add_argument("--operations", type=int, default=10_000_000, help="operations of the capture benchmark")
     arguments = parser.parse_args()
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="stripewise-bench-", dir=memory) as work:
         bench = Bench(arguments.stripewise.resolve(), pathlib.Path(work))
         parts = {"capture": lambda: bench.capture(arguments.operations), "redirect": bench.redirect,
-                 "small": bench.small, "emulated": bench.emulated, "rust": bench.rust}
+                 "small": bench.small, "emulated": bench.emulated, "plan": bench.plan, "rust": bench.rust}
         for name, part in parts.items():
             if arguments.only in ("", name):
                 part()
