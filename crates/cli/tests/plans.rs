@@ -94,14 +94,27 @@ fn regions_that_fit_on_no_ssd_are_named_and_smaller_ones_are_planned() {
     place.write("data", &data);
     write_trace(&place, "run.csv", place.path("data").to_str().unwrap(), 4, 32, 0);
     let named = place.done(&["plan", "run.csv"]);
-    assert!(named.contains("note       no region of 64 MiB fits on the SSD servers"), "{named}");
+    assert!(named.contains("note       no region of 64 MiB "), "{named}");
     assert!(named.contains("plan with --region 4MiB"), "{named}");
     assert!(place.done(&["plan", "run.csv", "--policy", "all"]).contains("plan with --region 4MiB"));
+    // A plan that uses them with regions that would fit on none says so, and not that they stay unused.
+    for policy in ["padp", "def", "h2dp", "opt"] {
+        let planned = place.json(&["plan", "run.csv", "--policy", policy, "-o", "parts.json"]);
+        let parts: serde_json::Value = serde_json::from_slice(&place.read("parts.json")).unwrap();
+        let used = |server: &serde_json::Value| server["class"] == "ssd" && server["used_bytes"].as_u64().unwrap() > 0;
+        let is_used = parts["servers"].as_array().unwrap().iter().any(used);
+        let said = planned.to_string();
+        let (expected, other) = match is_used {
+            true => ("hold parts of regions", "stay unused"),
+            false => ("stay unused", "hold parts of regions"),
+        };
+        assert!(said.contains(expected) && !said.contains(other), "{policy}: {said}");
+    }
     let refused = place.say(&["plan", "run.csv", "--region", "5000"]);
     assert!(refused.status == 2 && refused.err.contains("a region is a multiple of 4KiB"), "{}", refused.err);
 
     let planned = place.json(&["plan", "run.csv", "--region", "1MiB", "-o", "plan.json"]);
-    assert!(!planned.to_string().contains("fits on the SSD servers"));
+    assert!(!planned.to_string().contains("no region of"));
     place.done(&["explain", "plan.json"]);
     place.done(&["apply", "plan.json", "--force"]);
     let file = place.json(&["stat", "data"])["files"][0].clone();

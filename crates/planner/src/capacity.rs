@@ -39,8 +39,8 @@ impl Capacity {
     }
 
     /// Says that no region of this size fits on the `ssd` servers, however it is striped over them, and which size would fit. The broker promises
-    /// every region its full size, also where its file ends before.
-    pub(crate) fn too_large_region(&self, ssd: &[ServerId], region_size: ByteCount) -> Option<String> {
+    /// every region its full size, also where its file ends before. `has_parts`: the plan puts stripes of regions there all the same.
+    pub(crate) fn too_large_region(&self, ssd: &[ServerId], region_size: ByteCount, has_parts: bool) -> Option<String> {
         let bytes = ssd.iter().map(|id| self.bytes(usize::from(id.0))).collect::<Option<Vec<u64>>>()?;
         // Over the k largest, evenly; servers with capacity 0 are to stay unused.
         let mut bytes: Vec<u64> = bytes.into_iter().filter(|bytes| *bytes > 0).collect();
@@ -54,8 +54,12 @@ impl Capacity {
             true => format!("plan with --region {} (or `init` with it), or give them more capacity", ByteCount(fits)),
             false => "give them more capacity".to_owned(),
         };
+        let (fits, so) = match has_parts {
+            true => ("lies on the SSD servers alone", "they hold parts of regions"),
+            false => ("fits on the SSD servers", "they stay unused"),
+        };
         Some(format!(
-            "no region of {} fits on the SSD servers, which have space for one of {} at most, so they stay unused; {remedy}",
+            "no region of {} {fits}, which have space for one of {} at most, so {so}; {remedy}",
             figures::bytes(region_size.0),
             figures::bytes(largest)
         ))
@@ -146,7 +150,7 @@ mod tests {
         let capacity = Capacity { bytes: vec![None, Some(64 << 20), Some(40 << 20), Some(0)] };
         let said = |ssd: &[u16], region: u64| {
             let ssd: Vec<ServerId> = ssd.iter().copied().map(ServerId).collect();
-            capacity.too_large_region(&ssd, ByteCount(region))
+            capacity.too_large_region(&ssd, ByteCount(region), false)
         };
         // Over both: 40 MiB on each.
         assert_eq!((said(&[1], 64 << 20), said(&[1, 2, 3], 80 << 20)), (None, None));
@@ -157,7 +161,11 @@ mod tests {
         // Without capacity, with none at all, or where none is known.
         assert_eq!((said(&[3], 4096), said(&[], 4096), said(&[0, 1], 1 << 40)), (None, None, None));
         let small = Capacity { bytes: vec![Some(300 << 10)] };
-        let said = small.too_large_region(&[ServerId(0)], ByteCount(1 << 20)).unwrap();
+        let said = small.too_large_region(&[ServerId(0)], ByteCount(1 << 20), true).unwrap();
+        assert!(
+            said.contains("no region of 1 MiB lies on the SSD servers alone") && !said.contains("unused"),
+            "{said}"
+        );
         assert!(said.ends_with("; give them more capacity"), "{said}");
     }
 }

@@ -10,6 +10,7 @@ use crate::verdict::verdict;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::ops::Range;
+use stripewise_layout::ServerClass;
 use stripewise_layout::figures::{bytes, duration};
 use stripewise_layout::{Layout, Placement, RegionIndex, Run};
 use stripewise_trace::FileAccess;
@@ -321,7 +322,8 @@ fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
             ));
         }
     }
-    notes.extend(task.capacity.too_large_region(&task.groups.ssd, task.request.cluster.region_size));
+    let has_parts = servers.iter().any(|server| server.class == ServerClass::Ssd && server.used_bytes > 0);
+    notes.extend(task.capacity.too_large_region(&task.groups.ssd, task.request.cluster.region_size, has_parts));
     if !task.groups.is_hybrid() {
         notes.push(
             "the cluster has servers of one class only: there is no faster class to select regions for".to_owned(),
