@@ -216,7 +216,7 @@ impl<'a> Engine<'a> {
             places,
             addresses,
             mover: Mover::default(),
-            write_back: scenario.options.write_back_bytes().map(|limit| WriteBack::new(limit, servers.len())),
+            write_back: scenario.options.write_back.map(|limit| WriteBack::new(limit.0, servers.len())),
             client_links: vec![Fifo::default(); program.nodes().max(1) as usize],
             processes: (0..program.processes()).map(process).collect(),
             queue: EventQueue::new(),

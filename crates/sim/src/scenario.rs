@@ -145,7 +145,7 @@ pub struct SimOptions {
     /// Which stations a sub-request passes, in which order.
     pub order: StationOrder,
     /// Most bytes of buffered writes that clients hold for each server before processes wait; `None` when they write nothing back later,
-    /// and buffered writes wait as direct ones do. So it is with [`StationOrder::DeviceFirst`] always, as with emulated servers.
+    /// and buffered writes wait as direct ones do. So it is with emulated servers that have no dirty limit.
     pub write_back: Option<ByteCount>,
     /// In the order of the servers; empty when no server is modelled in more detail than its means.
     pub detail: Vec<ServerDetail>,
@@ -169,12 +169,10 @@ impl Default for SimOptions {
 const WRITE_BACK_LIMIT: ByteCount = ByteCount(256 << 20);
 
 impl SimOptions {
-    /// The limit where buffered writes are written back later.
-    pub(crate) fn write_back_bytes(&self) -> Option<u64> {
-        match self.order {
-            StationOrder::Network => self.write_back.map(|limit| limit.0),
-            StationOrder::DeviceFirst => None,
-        }
+    /// Of emulated servers without a dirty limit: [`StationOrder::DeviceFirst`], and buffered writes wait.
+    #[must_use]
+    pub fn testbed() -> Self {
+        Self { order: StationOrder::DeviceFirst, write_back: None, ..Self::default() }
     }
 }
 

@@ -163,8 +163,11 @@ fn options(arguments: &SimulateOptions, machines: &Machines) -> Result<SimOption
         borders: Borders::Phase,
         migration: arguments.migration,
         order,
+        write_back: match order {
+            StationOrder::Network => SimOptions::default().write_back,
+            StationOrder::DeviceFirst => machines.dirty_limit,
+        },
         detail: machines.detail(arguments)?,
-        ..SimOptions::default()
     })
 }
 

@@ -50,12 +50,15 @@ fn what_is_written_in_any_order_is_written_back_in_order_of_place() {
     let system = servers(&["hdd-7200"], None);
     // Every block once, far from the one before.
     let blocks: Vec<u64> = (0..512).map(|number| number * 197 % 512).collect();
-    let time_s = |class| outcome(&system, class, std::slice::from_ref(&blocks), SimOptions::default()).time_s;
-    let (direct_s, buffered_s) = (time_s(WriteClass::Direct), time_s(WriteClass::Buffered));
-    let transfer_s = 512.0 * BLOCK as f64 / 125e6;
-    assert!(direct_s > transfer_s + 400.0 * 0.01, "{direct_s}: a seek each");
-    assert!(buffered_s < 2.0 * transfer_s, "{buffered_s}: {transfer_s} s of transfer, and few seeks");
-    assert_eq!(time_s(WriteClass::Synchronous), direct_s);
+    for order in [StationOrder::Network, StationOrder::DeviceFirst] {
+        let options = SimOptions { order, ..SimOptions::default() };
+        let time_s = |class| outcome(&system, class, std::slice::from_ref(&blocks), options.clone()).time_s;
+        let (direct_s, buffered_s) = (time_s(WriteClass::Direct), time_s(WriteClass::Buffered));
+        let transfer_s = 512.0 * BLOCK as f64 / 125e6;
+        assert!(direct_s > transfer_s + 400.0 * 0.01, "{direct_s}: a seek each");
+        assert!(buffered_s < 2.0 * transfer_s, "{buffered_s}: {transfer_s} s of transfer, and few seeks");
+        assert_eq!(time_s(WriteClass::Synchronous), direct_s);
+    }
 }
 
 #[test]
@@ -71,10 +74,7 @@ fn a_block_written_again_before_it_is_written_back_is_written_back_once() {
 fn without_write_back_buffered_writes_wait_as_direct_ones() {
     let system = servers(&["hdd-7200", "sata-ssd-2012"], None);
     let blocks = vec![vec![3, 9, 1, 30], vec![8, 2, 20]];
-    for options in [
-        SimOptions { write_back: None, ..SimOptions::default() },
-        SimOptions { order: StationOrder::DeviceFirst, ..SimOptions::default() },
-    ] {
+    for options in [SimOptions { write_back: None, ..SimOptions::default() }, SimOptions::testbed()] {
         let of = |class| outcome(&system, class, &blocks, options.clone());
         assert_eq!(of(WriteClass::Buffered), of(WriteClass::Direct));
     }

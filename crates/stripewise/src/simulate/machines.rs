@@ -30,6 +30,8 @@ pub(super) struct Machines {
     /// The device's name and how much slower than real it is, in the order of the servers.
     devices: Vec<(String, f64)>,
     links: Vec<Option<String>>,
+    /// The least of any server, where all of them take buffered writes in.
+    pub(super) dirty_limit: Option<ByteCount>,
 }
 
 impl Machines {
@@ -61,7 +63,7 @@ impl Machines {
     }
 
     fn of_servers(cluster: &Cluster) -> Result<Self, SimulateError> {
-        let (mut machines, mut devices, mut links) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut machines, mut devices, mut links, mut limits) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (id, server) in cluster.ids().zip(&cluster.servers) {
             let url = EmulatedUrl::of(&server.url).map_err(|what| SimulateError::Cluster { what })?;
             let Some(url) = url else {
@@ -72,8 +74,11 @@ impl Machines {
             machines.push(Machine { class: server.class, device: spec.device, link: spec.link, capacity });
             devices.push((url.device, url.time_scale));
             links.push(url.link);
+            limits.push(url.dirty_limit);
         }
-        Ok(Self { lab: Lab::new(&machines, cluster.region_size), devices, links })
+        let limits: Option<Vec<ByteCount>> = limits.into_iter().collect();
+        let dirty_limit = limits.and_then(|limits| limits.into_iter().min());
+        Ok(Self { lab: Lab::new(&machines, cluster.region_size), devices, links, dirty_limit })
     }
 
     /// What of each server is modelled beyond its means.
@@ -113,5 +118,25 @@ impl Machines {
                 link: link.clone(),
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_layout::Server;
+
+    #[test]
+    fn buffered_writes_are_taken_in_where_every_server_has_a_dirty_limit() {
+        let limit = |queries: [&str; 2]| {
+            let servers = queries.iter().enumerate().map(|(number, query)| {
+                let url = format!("emulated:///s{number}?device=hdd-7200{query}").parse().unwrap();
+                Server::new(format!("s{number}"), ServerClass::Hdd, url)
+            });
+            let cluster = Cluster::new("c0ffee", "/state", ByteCount(1 << 20), servers.collect());
+            Machines::of_servers(&cluster).unwrap().dirty_limit
+        };
+        assert_eq!(limit(["&dirty_limit=64MiB", "&dirty_limit=8MiB"]), Some(ByteCount(8 << 20)));
+        assert_eq!(limit(["&dirty_limit=64MiB", ""]), None);
     }
 }

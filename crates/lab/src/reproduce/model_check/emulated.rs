@@ -11,7 +11,7 @@ use crate::reproduce::opt_cases::case::Disk;
 use anyhow::Result;
 use stripewise::laboratory::Lab;
 use stripewise_layout::{ByteCount, Direction, Order, Placement};
-use stripewise_sim::{FilePlacements, SimOptions, StationOrder};
+use stripewise_sim::{FilePlacements, SimOptions};
 use stripewise_trace::{AccessClass, Program};
 
 /// Regions in which stripes of the largest request go round all servers.
@@ -104,8 +104,7 @@ fn measure(setting: &Setting<'_>, emulated: &EmulatedLab, pattern: &Pattern) -> 
 }
 
 fn simulated(lab: &Lab, program: &dyn Program, placement: &Placement) -> Result<f64> {
-    let options = SimOptions { order: StationOrder::DeviceFirst, ..SimOptions::default() };
-    Ok(lab.simulate_with(&[FilePlacements::fixed(placement.clone())], program, options)?.mb_per_s)
+    Ok(lab.simulate_with(&[FilePlacements::fixed(placement.clone())], program, SimOptions::testbed())?.mb_per_s)
 }
 
 /// Half the width of the 95 % interval of the ratio of two runs, from the logarithms of such ratios.
