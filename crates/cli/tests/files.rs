@@ -150,6 +150,13 @@ fn ls_and_stat_show_minimum_sizes() {
         assert!(said.err.contains("files below HERE/out that are smaller than 64KiB are ordinary"), "{}", said.err);
     }
     assert_eq!(place.json(&["ls", "elsewhere"])["min_size_bytes"], serde_json::json!({}));
+
+    // A copy over a managed file is one whose name is expected, and stays managed whatever its size.
+    place.done(&["cp", "--managed", "data", "out/below/large"]);
+    assert!(place.done(&["manage"]).contains("expected file"), "the test rests on it");
+    assert_eq!(place.json(&["stat", "out/below/large"])["files"][0].get("min_size_bytes"), None);
+    let listed = place.json(&["ls", "out"]);
+    assert_eq!(listed["files"][0].get("min_size_bytes"), None, "{listed}");
 }
 
 #[test]

@@ -45,9 +45,9 @@ pub struct ListedFile {
 }
 
 impl ListedFile {
-    fn of(store: &Store, file: FileInfo) -> Self {
-        Self {
-            min_size_bytes: store.client.min_size_at(Path::new(&file.path)),
+    fn of(store: &Store, file: FileInfo) -> Result<Self, StoreError> {
+        Ok(Self {
+            min_size_bytes: store.min_size_of(Path::new(&file.path))?,
             path: file.path,
             file: file.file,
             size_bytes: file.size_bytes,
@@ -55,7 +55,7 @@ impl ListedFile {
             regions_placed: file.regions_placed,
             users: file.users,
             state: file.state,
-        }
+        })
     }
 }
 
@@ -116,7 +116,7 @@ pub fn list(store: &Store, paths: &[PathBuf]) -> Result<Listed, ListError> {
     let below = paths.iter().map(|path| real(path)).collect::<Result<Vec<PathBuf>, _>>()?;
     let is_wanted = |path: &str| below.is_empty() || below.iter().any(|above| Path::new(path).starts_with(above));
     let files = store.files()?.into_iter().filter(|file| is_wanted(&file.path));
-    let files = files.map(|file| ListedFile::of(store, file)).collect();
+    let files = files.map(|file| ListedFile::of(store, file)).collect::<Result<Vec<ListedFile>, StoreError>>()?;
     let mut min_size_bytes: BTreeMap<String, u64> =
         store.client.min_sizes().iter().filter(|(directory, _)| is_wanted(directory)).cloned().collect();
     for path in &below {

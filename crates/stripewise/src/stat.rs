@@ -143,7 +143,10 @@ pub fn stat(store: &Store, path: &Path) -> Result<FileStat> {
         regions_placed: regions.len(),
         replicas: regions.iter().map(|region| region.replicas.len()).sum(),
         replicas_fresh: regions.iter().flat_map(|region| &region.replicas).filter(|replica| replica.fresh).count(),
-        min_size_bytes: paths::real(path).ok().and_then(|path| store.client.min_size_at(&path)),
+        min_size_bytes: match paths::real(path) {
+            Ok(path) => store.min_size_of(&path)?,
+            Err(_) => None,
+        },
         fragments: FragmentsStat::of(store, managed.striped.id())?,
         servers: bytes_by_server(store, managed.striped.id(), &regions, geometry, status.size_bytes)?,
         spans: spans(store, &regions)?,

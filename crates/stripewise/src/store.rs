@@ -269,6 +269,17 @@ impl Store {
         }
     }
 
+    /// The size in bytes below which the managed file at the absolute `path` becomes an ordinary one; `None`: it is managed whatever its size, as one
+    /// that a plan expects is.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Client`].
+    pub fn min_size_of(&self, path: &Path) -> Result<Option<u64>> {
+        let (Some(min_bytes), Some(name)) = (self.client.min_size_at(path), path.to_str()) else { return Ok(None) };
+        Ok(if self.client.expects(name)? { None } else { Some(min_bytes) })
+    }
+
     /// As [`Self::held_bytes`], of all files together.
     ///
     /// # Errors
