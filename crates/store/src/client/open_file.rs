@@ -250,10 +250,10 @@ impl Core {
         if control.open.get(&(file, writable)).is_some_and(|entry| Arc::ptr_eq(&entry.shared, shared)) {
             entry = control.open.remove(&(file, writable));
         }
-        // Neither a time to be given to the stub, which waits for who looks at it next, nor data to be freed, whose space may be wanted next.
-        let leaves_nothing = !writable
-            && shared.extent.modified_ns().is_none()
-            && entry.as_ref().is_some_and(|entry| entry.stub.is_named());
+        // Neither a time that the stub has not got, which who looks at it next is to see, nor the end of a removed file.
+        let leaves_nothing = entry
+            .as_ref()
+            .is_some_and(|entry| entry.stub.is_named() && has_its_time(&entry.stub, &shared.extent, writable));
         drop(entry);
         let Some((slot, _)) = self.identity() else { return Ok(()) };
         if shared.slots.drop_user(slot) > 0 {
@@ -271,6 +271,16 @@ impl Core {
             return Ok(());
         }
         self.done_locked(&mut control, &Request::Close { file }, &[])
+    }
+}
+
+/// Whether the stub has the file's modification time; a writer gives it the time, where it may.
+fn has_its_time(stub: &KeptStub, extent: &Extent, writable: bool) -> bool {
+    match extent.modified_ns() {
+        None => true,
+        Some(modified_ns) => {
+            writable && stub.set_modified_ns(modified_ns).is_ok() && extent.hand_back_modified_ns(modified_ns)
+        }
     }
 }
 

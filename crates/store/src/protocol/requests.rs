@@ -202,7 +202,7 @@ pub enum Event {
         /// As `Create` was answered.
         file: FileId,
     },
-    /// As [`Request::Close`], of a file that has nothing to be recorded. To a successor of the broker it was never opened.
+    /// As [`Request::Close`], of a file of which at most the size is to be recorded. To a successor of the broker it was never opened.
     Closed {
         /// An opened file.
         file: FileId,

@@ -102,6 +102,12 @@ impl Extent {
         self.map.word(MODIFIED_AT).store(modified.unwrap_or(0), Relaxed);
     }
 
+    /// Hands the time back to the stub, which has got it; false: it has changed meanwhile.
+    #[must_use]
+    pub fn hand_back_modified_ns(&self, modified_ns: u64) -> bool {
+        self.map.word(MODIFIED_AT).compare_exchange(modified_ns, 0, Relaxed, Relaxed).is_ok()
+    }
+
     /// The word by which writers with `O_APPEND` take turns ([`super::robust`]).
     #[must_use]
     pub fn append_lock(&self) -> &AtomicU64 {
