@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(requests_until_over(|_| 8_000_000), Some(13));
         // Of ten requests one seeks.
         let mixed = requests_until_over(|number| if number % 10 == 0 { 8_000_000 } else { 2_000 });
-        assert_eq!(mixed, Some(130));
+        assert_eq!(mixed, Some(140));
         assert_eq!(requests_until_over(|_| 2_000), None);
         // Descheduled for 4 ms of every 4 ms that it had.
         assert_eq!(requests_until_over(|number| if number % 2_000 == 0 { 4_000_000 } else { 2_000 }), None);
