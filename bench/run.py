@@ -254,7 +254,7 @@ class Bench:
             times = []
             for _ in range(repetitions):
                 start = time.monotonic()
-                self.command("plan", trace, "--policy", "opt", cluster=cluster)
+                self.command("plan", trace, cluster=cluster)
                 times.append(time.monotonic() - start)
             self.add(f"plan.opt.trace.{name}", statistics.median(times), "s")
             trace.unlink()

@@ -46,6 +46,10 @@ impl Checks {
         let path = PathBuf::from(&inner.record.path);
         let shown = path.display();
         let standing = self.standing(managed.file, &path, inner.record.stub)?;
+        if self.notes.flux_of(managed.file) == Flux::Changing {
+            // Begun meanwhile. It cannot have ended: its record follows under the file's lock.
+            return Ok(());
+        }
         match standing {
             Standing::Stub => {
                 if flux == Flux::Undecided {

@@ -25,7 +25,7 @@ pub(super) const DISCUSSION_10: &str = "With one placement for the whole run not
     free, each window's part of the file fits the SServers, and H2DP has four to six times DEF's bandwidth and 267 to 710 % over PADP, far more than the \
     92 to 137 and 25 to 48 % that are printed: moves that cost nothing are more than the paper can have had, and a placement that never moves less. `opt` \
     is a quarter below DEF with 64 processes in one window: to its sample BTIO is a march in order, one request behind the other, where the \
-    processes' rows lie whole planes apart. In windows it was two to four fifths below H2DP when its plans counted what moves cost; they are told now that \
+    processes' rows lie whole planes apart. In windows it was two to four fifths below H2DP when its plans counted what moves cost; they know now that \
     moves are free, and the figure was not drawn again since.";
 
 const SERVERS: (usize, usize) = (12, 4);

@@ -2,9 +2,10 @@
 //!
 //! Whoever writes back takes records out of the log, all or those of an object. A record is 32 bytes: a sequence word, file, region and generation,
 //! first page and pages. Writers claim the record behind the last one by compare-and-swap, fill it, and publish it by its sequence word;
-//! a record is taken by one compare-and-swap of that word, so by one process only. No lock is held: a process that is killed between claiming and
-//! publishing leaves a record that counts for nothing, which is passed over as soon as the log is full. A process killed after it took records leaves
-//! a device that was busy for less than it should have been.
+//! a record is taken by one compare-and-swap of that word, so by one process only. No lock is held: a record that was claimed and not published when the
+//! log is full is *skipped*. Its writer may have been killed, and its place is lost, or stopped: it may yet fill the record, so nobody else uses
+//! that place before the writer has given it back. A process killed after it took records leaves a device that was busy for less than it should
+//! have been.
 
 use super::{Nanos, Stations};
 use crate::server::ObjectName;
@@ -26,10 +27,21 @@ const END_BEFORE: usize = 544;
 
 const PUBLISHED: u64 = 1;
 const TAKEN: u64 = 2;
+const SKIPPED: u64 = 3;
 
 /// The sequence word of record number `number` in a state.
 fn sequence(number: u64, state: u64) -> u64 {
     number.wrapping_add(1) << 2 | state
+}
+
+/// Whether the record number `number` may be filled, by what its place holds: nothing, or an earlier record that was taken.
+fn is_free(found: u64, number: u64) -> bool {
+    found == 0 || (found & 3 == TAKEN && found >> 2 <= number)
+}
+
+/// Whether the record number `number` counts no more: taken, or its place is lost.
+fn is_over(found: u64, number: u64) -> bool {
+    found == sequence(number, TAKEN) || (found & 3 == SKIPPED && found >> 2 <= number + 1)
 }
 
 /// Pages of an object that one buffered write made dirty.
@@ -58,6 +70,12 @@ pub(crate) fn bytes_of(pages: u32) -> u64 {
     u64::from(pages) * PAGE_BYTES
 }
 
+/// The writer of record number `number` will not fill it any more: if it was skipped, others may use its place.
+fn give_back(state: &AtomicU64, number: u64) {
+    let skipped = sequence(number, SKIPPED);
+    let _ = state.compare_exchange(skipped, sequence(number, TAKEN), AcqRel, Acquire);
+}
+
 impl Stations {
     fn record(&self, server: ServerId, number: u64) -> Option<[&AtomicU64; 4]> {
         let at = self.logs_at() + usize::from(server.0) * LOG_BYTES + (number % RECORDS) as usize * RECORD_BYTES;
@@ -67,21 +85,29 @@ impl Stations {
 
     /// Notes what a buffered write leaves dirty; false if there is no record left for it.
     pub(crate) fn note_dirty(&self, server: ServerId, pages: &DirtyPages) -> bool {
+        // Each place is lost once at most.
+        (0..RECORDS).find_map(|_| self.fill_next(server, pages)).unwrap_or(false)
+    }
+
+    /// The same with the next record; `None` if that cannot be used, and another may be.
+    fn fill_next(&self, server: ServerId, pages: &DirtyPages) -> Option<bool> {
         let (head, tail) = (self.server_word(server, HEAD), self.server_word(server, TAIL));
         let mut number = head.load(Acquire);
         loop {
             if number.wrapping_sub(tail.load(Acquire)) >= RECORDS || self.record(server, number).is_none() {
-                return false;
+                return Some(false);
             }
             match head.compare_exchange_weak(number, number.wrapping_add(1), AcqRel, Acquire) {
                 Ok(_) => break,
                 Err(found) => number = found,
             }
         }
-        let Some([state, file, place, range]) = self.record(server, number) else { return false };
+        let Some([state, file, place, range]) = self.record(server, number) else { return Some(false) };
         let before = state.load(Acquire);
-        if before == sequence(number, TAKEN) {
-            return false;
+        if !is_free(before, number) {
+            // Skipped before it was filled, or another writer's place.
+            give_back(state, number);
+            return None;
         }
         let ObjectName { file: of, region, generation } = pages.object;
         file.store(of.0, Relaxed);
@@ -89,11 +115,12 @@ impl Stations {
         range.store(u64::from(pages.first) << 32 | u64::from(pages.count), Relaxed);
         // Counted first: who takes it subtracts it.
         self.server_word(server, DIRTY_PAGES).fetch_add(pages.count.into(), Relaxed);
-        let is_published = state.compare_exchange(before, sequence(number, PUBLISHED), AcqRel, Relaxed).is_ok();
-        if !is_published {
-            self.server_word(server, DIRTY_PAGES).fetch_sub(pages.count.into(), Relaxed);
+        if state.compare_exchange(before, sequence(number, PUBLISHED), AcqRel, Relaxed).is_ok() {
+            return Some(true);
         }
-        is_published
+        self.server_word(server, DIRTY_PAGES).fetch_sub(pages.count.into(), Relaxed);
+        give_back(state, number);
+        None
     }
 
     /// Whether more than so many bytes are dirty, or half of the log is in use.
@@ -105,8 +132,10 @@ impl Stations {
     /// Takes out what is dirty of the objects that are wanted, in the order in which it was written. From a log that is full, records that nobody published
     /// go too.
     pub(crate) fn take_dirty(&self, server: ServerId, wanted: impl Fn(&ObjectName) -> bool) -> Vec<DirtyPages> {
-        let (head, tail) = (self.server_word(server, HEAD).load(Acquire), self.server_word(server, TAIL));
+        let tail = self.server_word(server, TAIL);
+        // The tail first, since it stays behind the head.
         let first = tail.load(Acquire);
+        let head = self.server_word(server, HEAD).load(Acquire);
         let mut taken = Vec::new();
         let numbers = || (0..head.wrapping_sub(first).min(RECORDS)).map(|ahead| first.wrapping_add(ahead));
         let is_full = head.wrapping_sub(first) >= RECORDS;
@@ -122,14 +151,14 @@ impl Stations {
                 if is_own {
                     taken.push(DirtyPages { object, first: (range >> 32) as u32, count: range as u32 });
                 }
-            } else if is_full && found != sequence(number, TAKEN) {
-                let _ = state.compare_exchange(found, sequence(number, TAKEN), AcqRel, Relaxed);
+            } else if is_full && is_free(found, number) {
+                let _ = state.compare_exchange(found, sequence(number, SKIPPED), AcqRel, Relaxed);
             }
         }
-        let is_over = |number: &u64| {
-            self.record(server, *number).is_some_and(|[state, ..]| state.load(Acquire) == sequence(*number, TAKEN))
+        let is_behind = |number: &u64| {
+            self.record(server, *number).is_some_and(|[state, ..]| is_over(state.load(Acquire), *number))
         };
-        let over = numbers().take_while(is_over).count() as u64;
+        let over = numbers().take_while(is_behind).count() as u64;
         // Another process may have moved it on already.
         let _ = tail.compare_exchange(first, first.wrapping_add(over), AcqRel, Relaxed);
         let pages: u64 = taken.iter().map(|pages| u64::from(pages.count)).sum();
@@ -204,11 +233,15 @@ mod tests {
         assert_eq!(stations.take_dirty(SERVER, |_| true).len() as u64, RECORDS - 1);
         // It goes on: its record is no longer its own.
         let [state, ..] = stations.record(SERVER, 0).unwrap();
-        assert_eq!(state.load(SeqCst), sequence(0, TAKEN));
-        for first in 0..RECORDS as u32 {
-            assert!(stations.note_dirty(SERVER, &pages(0, first)));
-        }
-        assert_eq!(stations.take_dirty(SERVER, |_| true).len() as u64, RECORDS);
+        assert_eq!(state.load(SeqCst), sequence(0, SKIPPED));
+        let round = || {
+            let noted = (0..RECORDS as u32).take_while(|first| stations.note_dirty(SERVER, &pages(0, *first))).count();
+            assert_eq!(stations.take_dirty(SERVER, |_| true).len(), noted);
+            noted as u64
+        };
+        assert_eq!([round(), round()], [RECORDS - 1; 2], "its place is nobody's");
+        give_back(state, 0);
+        assert_eq!(round(), RECORDS);
     }
 
     #[test]
