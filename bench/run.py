@@ -38,10 +38,6 @@ RUST_BENCHES = [
 ]
 
 
-# For so long ext4 gives no inode out again, and whoever creates a file looks at each that was removed.
-EXT4_REUSE_S = 6
-
-
 class Bench:
     def __init__(self, stripewise, work):
         self.stripewise = stripewise
@@ -163,7 +159,7 @@ class Bench:
             self.add(f"small.{loop}", ours, "ns", bare)
         with tempfile.TemporaryDirectory(prefix="stripewise-bench-", dir=ROOT / "target") as disk:
             cluster = pathlib.Path(disk) / "cluster"
-            runs = self.small_runs(cluster, SMALL_FILES_ON_DISK, rounds=3, pause_s=EXT4_REUSE_S)
+            runs = self.small_runs(cluster, SMALL_FILES_ON_DISK, rounds=3)
             for number, loop in enumerate(SMALL_LOOPS):
                 ours, bare = (statistics.median(run[number] for run in runs[kind]) / 1e9 for kind in (True, False))
                 self.add(f"small.disk.{loop}", ours, "s", bare)
@@ -190,7 +186,7 @@ class Bench:
                 self.add(f"{prefix}.{name}", statistics.median(times[True]), "s", statistics.median(times[False]))
         shutil.rmtree(cluster)
 
-    def small_runs(self, cluster, files, rounds=PAIRS, pause_s=0):
+    def small_runs(self, cluster, files, rounds=PAIRS):
         """The four loops' times in ns, by whether they were redirected; one and the other in turn."""
         data, bare = self.directories(cluster), cluster / "bare"
         bare.mkdir()
@@ -199,7 +195,6 @@ class Bench:
             for turn in range(rounds):
                 for ours in (False, True) if turn % 2 else (True, False):
                     words = [self.small_files, data if ours else bare, files]
-                    time.sleep(pause_s)
                     run = subprocess.run(list(map(str, words)), env={**os.environ, **(environment if ours else {})},
                                          capture_output=True, text=True)
                     if run.returncode != 0:
