@@ -215,4 +215,23 @@ mod tests {
         assert!(said[3].contains("server a: object") && said[3].contains("is missing"), "{}", said[3]);
         assert_eq!(b.objects().unwrap(), [object(0), object(1)]);
     }
+
+    #[test]
+    fn calls_in_turn_end_with_the_first_that_fails() {
+        let server = MemoryServer::new("s");
+        let ownership = Ownership { mode: 0o600, uid: 0, gid: 0 };
+        let object = |number| ObjectName { file: FileId(1), region: RegionIndex(number), generation: Generation(1) };
+        let create = |number| Operation::create(object(number), ownership);
+        let in_turn = |calls: Vec<Operation<'static>>| {
+            let kept = Operation::InTurn(calls.clone()).into_kept().unwrap();
+            (Operation::InTurn(calls).run_on(&server), kept)
+        };
+        let (done, kept) = in_turn(vec![create(0), Operation::Size(object(0))]);
+        let turns = done.unwrap().into_turns("s").unwrap();
+        assert!(matches!(&turns[..], [Outcome::Done, Outcome::Size(_)]), "{turns:?}");
+        assert!(matches!(kept.run_on(&server), Err(ServerError::Exists { .. })));
+        let (failed, _) = in_turn(vec![create(1), Operation::Size(object(9)), create(2)]);
+        assert!(matches!(failed, Err(ServerError::Missing { .. })), "{failed:?}");
+        assert_eq!(server.objects().unwrap(), [object(0), object(1)]);
+    }
 }
