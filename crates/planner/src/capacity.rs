@@ -45,7 +45,8 @@ impl Capacity {
         // Over the k largest, evenly; servers with capacity 0 are to stay unused.
         let mut bytes: Vec<u64> = bytes.into_iter().filter(|bytes| *bytes > 0).collect();
         bytes.sort_unstable_by(|a, b| b.cmp(a));
-        let largest = (1..).zip(&bytes).map(|(servers, smallest)| servers * smallest).max()?;
+        let largest =
+            (1..).zip(&bytes).map(|(servers, smallest): (u64, &u64)| servers.saturating_mul(*smallest)).max()?;
         if region_size.0 <= largest {
             return None;
         }
