@@ -226,7 +226,7 @@ impl Checks {
     fn check_unfinished(&self, managed: &Managed, inner: &mut Inner, work: &mut Work, report: &mut Report) {
         let path = inner.record.path.clone();
         // Removed since the check began: its data goes within a second.
-        let is_being_freed = inner.removal == (Removal::Noted { is_reported: false });
+        let is_being_freed = matches!(inner.removal, Removal::Noted { is_reported: false } | Removal::Left);
         if matches!(inner.record.state, FileState::Unlinked)
             && !is_being_freed
             && self.quiescing.users(managed).is_empty()

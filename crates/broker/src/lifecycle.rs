@@ -37,15 +37,14 @@ use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord, RmtError, Table};
 use crate::search::StubSearch;
 use crate::truncation::Truncation;
-use rustix::fs::AtFlags;
 use std::collections::BTreeSet;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::{Refusal, Reply};
 use stripewise_store::server::{ObjectName, Operation, Ownership};
 use stripewise_store::shared::control::Life;
+use stripewise_store::times;
 
 /// What becomes of files.
 pub(crate) struct Lifecycle {
@@ -399,18 +398,10 @@ impl Lifecycle {
     /// Without users: the size becomes durable, and the stub takes over the time of the last change.
     fn settle(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         self.save_size(managed, inner)?;
-        if let (Some(stub), Some(modified_ns)) = (&inner.stub, managed.extent.modified_ns()) {
-            let times = rustix::fs::Timestamps {
-                last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ },
-                last_modification: rustix::fs::Timespec {
-                    tv_sec: (modified_ns / 1_000_000_000) as i64,
-                    tv_nsec: (modified_ns % 1_000_000_000) as i64,
-                },
-            };
-            let path = format!("/proc/self/fd/{}", stub.as_raw_fd());
-            if rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::empty()).is_ok() {
-                managed.extent.set_modified_ns(None);
-            }
+        if let (Some(stub), Some(modified_ns)) = (&inner.stub, managed.extent.modified_ns())
+            && times::set_modified_ns(stub, modified_ns).is_ok()
+        {
+            managed.extent.set_modified_ns(None);
         }
         Ok(())
     }

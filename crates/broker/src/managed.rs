@@ -130,8 +130,10 @@ pub(crate) enum Removal {
     /// Nobody can use it any more and its capacity is promised to others, but a power failure may bring the name back. `is_reported`: that
     /// the directory cannot be synced.
     Noted { is_reported: bool },
-    /// Its data may go.
-    Durable,
+    /// Its data may go, and the thread that looks at files again frees it.
+    Left,
+    /// Its data is being freed.
+    Freeing,
 }
 
 impl Inner {

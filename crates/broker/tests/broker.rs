@@ -18,6 +18,8 @@ mod faults;
 mod fragments;
 #[path = "broker/fragments_at_once.rs"]
 mod fragments_at_once;
+#[path = "broker/fragments_gone.rs"]
+mod fragments_gone;
 #[path = "broker/fragments_killed.rs"]
 mod fragments_killed;
 #[path = "broker/hanging.rs"]

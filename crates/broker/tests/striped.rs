@@ -61,6 +61,8 @@ mod repeated;
 mod replicas;
 #[path = "striped/replicas_killed.rs"]
 mod replicas_killed;
+#[path = "striped/replicas_leave.rs"]
+mod replicas_leave;
 #[path = "striped/replicas_loaded.rs"]
 mod replicas_loaded;
 #[path = "striped/servers_failing.rs"]

@@ -11,6 +11,8 @@ mod def;
 #[cfg(test)]
 mod dummy;
 mod fill;
+#[cfg(test)]
+mod fixtures;
 mod h2dp;
 mod opt;
 pub mod padp;

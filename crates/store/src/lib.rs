@@ -27,3 +27,4 @@ pub mod shared;
 pub mod signals;
 pub mod state;
 pub mod stub;
+pub mod times;

@@ -27,18 +27,20 @@ impl Lifecycle {
     /// Frees the file: objects, records, shared memory. Gives up when a user appears after all, and until its removal is durable. Repeated at
     /// the next start if it is not finished.
     pub(crate) fn free(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
-        let was_noted = inner.removal != Removal::None;
-        if !was_noted && !self.note_removal(managed, inner)? {
+        let is_new = inner.removal == Removal::None;
+        if is_new && !self.note_removal(managed, inner)? {
             return Ok(());
         }
         let is_left = match inner.removal {
             Removal::Noted { .. } => true,
-            _ => !was_noted && guard(&self.removed).contains(&managed.file),
+            Removal::Left => is_new,
+            Removal::None | Removal::Freeing => false,
         };
         if is_left {
             self.rechecks.recheck(managed.file);
             return Ok(());
         }
+        inner.removal = Removal::Freeing;
         self.context.step("free: before the objects");
         if let Err(refusal) = self.free_objects(managed, inner) {
             self.rechecks.recheck(managed.file);
@@ -90,8 +92,12 @@ impl Lifecycle {
         }
         self.quiescing.end_moves(managed, inner, "the file was removed");
         self.capacity.give_back(inner.promised(), inner.record.region_bytes);
-        inner.removal = if is_awaited { Removal::Noted { is_reported: false } } else { Removal::Durable };
-        if is_awaited || (had_name && guard(&self.removed).len() < MAX_LEFT) {
+        inner.removal = match is_awaited {
+            true => Removal::Noted { is_reported: false },
+            false if had_name && guard(&self.removed).len() < MAX_LEFT => Removal::Left,
+            false => Removal::Freeing,
+        };
+        if inner.removal != Removal::Freeing {
             // The number may be another file's soon.
             self.inodes.withdraw_inode(inner.record.stub);
             inner.stub = None;
@@ -121,7 +127,7 @@ impl Lifecycle {
             for managed in files {
                 let mut inner = guard(&managed.inner);
                 match (synced, &mut inner.removal) {
-                    (Ok(()), removal) => *removal = Removal::Durable,
+                    (Ok(()), removal) => *removal = Removal::Left,
                     (Err(error), Removal::Noted { is_reported: is_reported @ false }) => {
                         *is_reported = true;
                         let directory = directory.display();

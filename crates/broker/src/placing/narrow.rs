@@ -74,8 +74,10 @@ impl Placer {
             }
             Err(error) => {
                 self.recent.forget(server);
-                // One that stays is an orphan, which `check` finds; its name is not used again.
-                let _ = self.context.server(server)?.remove(object);
+                // One that stays is an orphan, which `check` finds; its name is not used again. What was there before is not this call's.
+                if !matches!(error, ServerError::Exists { .. }) {
+                    let _ = self.context.server(server)?.remove(object);
+                }
                 match standings.leave_out(server, error) {
                     true => Ok(false),
                     false => Err(standings.refusal(server)),

@@ -31,73 +31,10 @@ impl Policy for Dummy {
 
 mod tests {
     use crate::policy::PolicyName;
+    use crate::policy::fixtures::{cluster, file, profile};
     use crate::{Plan, PlanKey, PlanOptions, PlanRequest, Sources, compare, comparison_text, plan_text};
     use std::path::Path;
-    use stripewise_layout::{
-        ByteCount, Cluster, Direction, Order, RegionIndex, Server, ServerClass, ServerId, ServerUrl,
-    };
-    use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
-    use stripewise_trace::{
-        AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess, WindowProcesses,
-    };
-
-    const MIB: u64 = 1 << 20;
-
-    fn cluster() -> Cluster {
-        let server = |(class, name): (ServerClass, &str)| {
-            Server::new(name.to_owned(), class, ServerUrl::new("file", format!("/{name}")))
-        };
-        let servers = [(ServerClass::Hdd, "disk"), (ServerClass::Ssd, "flash")].map(server);
-        Cluster::new("two", "/state", ByteCount(MIB), servers.into())
-    }
-
-    fn profile(cluster: &Cluster) -> Profile {
-        let line = Line { alpha_s: 1e-3, beta_s_per_byte: 8e-9, r2: 1.0, spread: 0.0, samples: 9 };
-        let server = |server: &Server| ServerProfile {
-            name: server.name.clone(),
-            class: server.class,
-            read_sequential: line,
-            read_random: line,
-            write_sequential: line,
-            write_random: line,
-            buffered_write: None,
-            synchronous_write: None,
-            flush_wait: None,
-        };
-        Profile {
-            version: PROFILE_VERSION,
-            cluster: cluster.id.clone(),
-            emulated: false,
-            measured_at: String::new(),
-            servers: cluster.servers.iter().map(server).collect(),
-            network: NetworkProfile { e_s: 1e-4, t_s_per_byte: 8e-9, source: NetworkSource::Given },
-            caveats: Vec::new(),
-        }
-    }
-
-    /// Two regions that are read as often.
-    fn file() -> FileAccess {
-        let region = |region| RegionAccess {
-            region: RegionIndex(region),
-            counts: vec![(ClassIndex(0), 10)],
-            processes: 4,
-            processes_per_node: 1,
-            slices: Slices::ALL,
-        };
-        FileAccess {
-            path: "/data/file".to_owned(),
-            size_bytes: 2 * MIB,
-            region_size: ByteCount(MIB),
-            classes: vec![AccessClass { kind: Direction::Read.into(), request_bytes: 64 << 10, order: Order::Random }],
-            windows: vec![WindowAccess {
-                start_s: 0.0,
-                end_s: 60.0,
-                company: Company::default(),
-                processes: WindowProcesses::default(),
-                regions: [0, 1].map(region).into(),
-            }],
-        }
-    }
+    use stripewise_layout::ServerId;
 
     #[test]
     fn a_row_makes_a_policy_known_everywhere() {
@@ -106,7 +43,7 @@ mod tests {
         let unknown = "dumm".parse::<PolicyName>().unwrap_err().to_string();
         assert!(unknown.contains("opt, dummy"), "{unknown}");
 
-        let (cluster, files) = (cluster(), [file()]);
+        let (cluster, files) = (cluster(1, 1, 2), [file(&[10, 10], 4)]);
         let profile = profile(&cluster);
         let request = PlanRequest {
             cluster: &cluster,

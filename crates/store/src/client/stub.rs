@@ -7,8 +7,9 @@
 
 use super::record_locks;
 use crate::descriptors::{Descriptor, Received, with_raised_limit};
+use crate::times;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicI32;
@@ -54,11 +55,7 @@ impl KeptStub {
 
     /// Gives the stub this modification time, in ns since 1970.
     pub(crate) fn set_modified_ns(&self, modified_ns: u64) -> Result<(), Errno> {
-        let modified =
-            Timespec { tv_sec: (modified_ns / 1_000_000_000) as i64, tv_nsec: (modified_ns % 1_000_000_000) as i64 };
-        let times =
-            Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT as _ }, last_modification: modified };
-        rustix::fs::utimensat(CWD, link_of(self.handle.as_fd()), &times, AtFlags::empty())
+        times::set_modified_ns(&self.handle, modified_ns)
     }
 
     /// Does `action`, which may be repeated, with a descriptor of the stub that permits what the open of the file does.

@@ -1,5 +1,6 @@
 //! What a new file takes over from the one that it replaces, beside its bytes.
 
+use crate::times::timespec;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -57,8 +58,7 @@ impl Likeness {
     }
 
     pub(super) fn set_modified_ns(&mut self, modified_ns: u64) {
-        self.times.last_modification =
-            Timespec { tv_sec: (modified_ns / 1_000_000_000) as i64, tv_nsec: (modified_ns % 1_000_000_000) as i64 };
+        self.times.last_modification = timespec(modified_ns);
     }
 
     pub(super) fn give_times(&self, file: &OwnedFd) -> rustix::io::Result<()> {

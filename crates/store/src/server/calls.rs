@@ -36,11 +36,7 @@ impl Operation<'_> {
             Operation::Descriptions => store.descriptions().map(Outcome::Descriptions),
             Operation::Objects => store.objects().map(Outcome::Objects),
             Operation::FreeBytes => store.free_bytes().map(Outcome::Bytes),
-            Operation::InTurn(operations) => operations
-                .iter()
-                .map(|operation| operation.run_on(store))
-                .collect::<Result<_, _>>()
-                .map(Outcome::InTurn),
+            Operation::InTurn(operations) => in_turn(operations, |operation| operation.run_on(store)),
         }
     }
 
@@ -78,6 +74,11 @@ impl Operation<'_> {
     }
 }
 
+/// Runs calls one after the other, up to the first that fails.
+fn in_turn<T>(operations: &[T], run: impl Fn(&T) -> Result<Outcome, ServerError>) -> Result<Outcome, ServerError> {
+    operations.iter().map(run).collect::<Result<_, _>>().map(Outcome::InTurn)
+}
+
 /// An [`Operation`] that borrows nothing.
 pub(super) enum KeptOperation {
     Sync(ObjectHandle),
@@ -89,11 +90,7 @@ impl KeptOperation {
     pub(super) fn run_on(&self, store: &dyn ObjectStore) -> Result<Outcome, ServerError> {
         match self {
             KeptOperation::Sync(handle) => Operation::Sync(handle.as_handle()).run_on(store),
-            KeptOperation::InTurn(operations) => operations
-                .iter()
-                .map(|operation| operation.run_on(store))
-                .collect::<Result<_, _>>()
-                .map(Outcome::InTurn),
+            KeptOperation::InTurn(operations) => in_turn(operations, |operation| operation.run_on(store)),
             KeptOperation::Other(operation) => operation.run_on(store),
         }
     }

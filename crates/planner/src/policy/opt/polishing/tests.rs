@@ -1,75 +1,9 @@
 use super::*;
 use crate::policy::Task;
+use crate::policy::fixtures::{REGION_BYTES, cluster, file, profile};
 use crate::{PlanKey, PlanOptions, PlanRequest, PolicyName, Sources};
 use proptest::prelude::*;
-use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, Server, ServerClass, ServerUrl};
-use stripewise_model::{Concurrency, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
-use stripewise_trace::{
-    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess, WindowProcesses,
-};
-
-const REGION_BYTES: u64 = 1 << 20;
-
-fn cluster(hservers: usize, sservers: usize, ssd_regions: u64) -> Cluster {
-    let server = |class: ServerClass, index: usize| Server {
-        capacity: (class == ServerClass::Ssd).then_some(ByteCount(ssd_regions * REGION_BYTES)),
-        ..Server::new(format!("{class}{index}"), class, ServerUrl::new("file", format!("/servers/{class}{index}")))
-    };
-    let hdd = (0..hservers).map(|index| server(ServerClass::Hdd, index));
-    let ssd = (0..sservers).map(|index| server(ServerClass::Ssd, index));
-    Cluster::new("polishing", "/state", ByteCount(REGION_BYTES), hdd.chain(ssd).collect())
-}
-
-fn profile(cluster: &Cluster) -> Profile {
-    let servers = cluster.servers.iter().map(|server| {
-        let alpha_s = if server.class == ServerClass::Hdd { 5e-3 } else { 1e-4 };
-        let line = || Line { alpha_s, beta_s_per_byte: 8e-9, r2: 1.0, spread: 0.0, samples: 100 };
-        ServerProfile {
-            name: server.name.clone(),
-            class: server.class,
-            read_sequential: line(),
-            read_random: line(),
-            write_sequential: line(),
-            write_random: line(),
-            buffered_write: None,
-            synchronous_write: None,
-            flush_wait: None,
-        }
-    });
-    Profile {
-        version: PROFILE_VERSION,
-        cluster: cluster.id.clone(),
-        emulated: false,
-        measured_at: String::new(),
-        servers: servers.collect(),
-        network: NetworkProfile { e_s: 1e-4, t_s_per_byte: 8e-9, source: NetworkSource::Given },
-        caveats: Vec::new(),
-    }
-}
-
-/// Reads of 64 KiB, so many of each region.
-fn file(requests: &[u64]) -> FileAccess {
-    let regions = requests.iter().enumerate().filter(|(_, count)| **count > 0).map(|(region, count)| RegionAccess {
-        region: RegionIndex(region as u32),
-        counts: vec![(ClassIndex(0), *count)],
-        processes: 16,
-        processes_per_node: 1,
-        slices: Slices::ALL,
-    });
-    FileAccess {
-        path: "/data/a".to_owned(),
-        size_bytes: requests.len() as u64 * REGION_BYTES,
-        region_size: ByteCount(REGION_BYTES),
-        classes: vec![AccessClass { kind: Direction::Read.into(), request_bytes: 64 << 10, order: Order::Random }],
-        windows: vec![WindowAccess {
-            start_s: 0.0,
-            end_s: 600.0,
-            company: Company::default(),
-            processes: WindowProcesses::default(),
-            regions: regions.collect(),
-        }],
-    }
-}
+use stripewise_model::Concurrency;
 
 /// What `then` makes of the block of one file and of the plan by `start`.
 fn with_block<T>(
@@ -79,7 +13,7 @@ fn with_block<T>(
     then: impl FnOnce(&Block<'_>, Candidate) -> T,
 ) -> T {
     let cluster = cluster(servers.0, servers.1, servers.2);
-    let (profile, files) = (profile(&cluster), [file(requests)]);
+    let (profile, files) = (profile(&cluster), [file(requests, 16)]);
     let request = PlanRequest {
         cluster: &cluster,
         profile: &profile,
