@@ -1,10 +1,12 @@
 //! The directories above a stub, by their inodes: whichever of them are renamed, each is found again in the one above it.
 
+use crate::guard;
 use crate::proof::Facts;
 use crate::rmt::{FileRecord, Inode};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use stripewise_store::entry::open_directory;
 
 /// Deeper directories are known by their names alone.
@@ -13,7 +15,7 @@ const MAX_ANCESTORS: usize = 64;
 const WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The directory that a stub's name is in, and those above it, the nearest first.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Ancestors {
     parent: Option<Inode>,
     above: Vec<Inode>,
@@ -48,6 +50,32 @@ impl Ancestors {
     /// The record of a stub that stands at `path`, below these directories.
     pub(crate) fn record(self, path: String, record: &FileRecord) -> FileRecord {
         FileRecord { path, parent: self.parent, above: self.above, ..record.clone() }
+    }
+}
+
+/// The ancestors last asked for, for the next name in the same directory. Kept as long as the path leads to the same directory: what was renamed above that
+/// meanwhile is as old as in the records of the files that were made there before.
+#[derive(Default)]
+pub(crate) struct RecentAncestors {
+    last: Mutex<Option<(PathBuf, Ancestors)>>,
+}
+
+impl RecentAncestors {
+    /// As [`Ancestors::of_path`].
+    pub(crate) fn of_path(&self, path: &str) -> Ancestors {
+        let Some(parent) = Path::new(path).parent() else { return Ancestors::default() };
+        let Ok(directory) = open_directory(parent) else { return Ancestors::default() };
+        let inode = Facts::of(&directory).ok().map(|facts| facts.inode);
+        if let Some((last, ancestors)) = &*guard(&self.last)
+            && last == parent
+            && inode.is_some()
+            && ancestors.parent == inode
+        {
+            return ancestors.clone();
+        }
+        let ancestors = Ancestors::of_directory(&directory);
+        *guard(&self.last) = Some((parent.to_owned(), ancestors.clone()));
+        ancestors
     }
 }
 

@@ -39,6 +39,45 @@ pub(crate) struct Client {
     pub(crate) opened: HashMap<FileId, Granted>,
     /// Files that this client has held for itself, whether it has them open or not.
     pub(crate) held: HashSet<FileId>,
+    pub(crate) creations: Creations,
+}
+
+/// Files that a client makes one after the other. After some that were all small and written, the next one is expected to be, too.
+#[derive(Default)]
+pub(crate) struct Creations {
+    /// Made last and not closed yet.
+    last: Option<FileId>,
+    /// Made by the request just answered, and expected to be written.
+    expected: Option<FileId>,
+    /// Small files that were written, in a row.
+    written: u32,
+}
+
+impl Creations {
+    /// Files that have to be written in a row before one is expected to be.
+    const ROW: u32 = 4;
+
+    pub(crate) fn made(&mut self, file: FileId) {
+        self.last = Some(file);
+        self.expected = (self.written >= Self::ROW).then_some(file);
+    }
+
+    /// The file that was just made, if its first region is to begin before it is asked for; once.
+    pub(crate) fn take_expected(&mut self) -> Option<FileId> {
+        self.expected.take()
+    }
+
+    pub(crate) fn is_last(&self, file: FileId) -> bool {
+        self.last == Some(file)
+    }
+
+    /// The last user of a file that this client made closed it; `is_small`: it was written, and no more than the object of its first stripe takes.
+    pub(crate) fn closed(&mut self, file: FileId, is_small: bool) {
+        if self.is_last(file) {
+            self.last = None;
+            self.written = if is_small { self.written.saturating_add(1) } else { 0 };
+        }
+    }
 }
 
 /// The client that a request is carried out for.

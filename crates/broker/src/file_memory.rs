@@ -16,6 +16,9 @@ use stripewise_store::shared::control::{ControlBlock, ControlError, MAX_REGIONS}
 use stripewise_store::shared::extent::Extent;
 use stripewise_store::shared::slots::Slots;
 
+/// The mapped memory of a file, and the three files behind it.
+pub(crate) type Built = ((ControlBlock, Extent, Slots), Memory);
+
 /// Shared memory of managed files.
 pub(crate) struct FileMemory {
     context: Arc<Context>,
@@ -156,25 +159,28 @@ impl FileMemory {
         }
     }
 
-    /// New shared memory; what an earlier boot left is unlinked, never written.
-    pub(crate) fn build(
-        &self,
-        file: FileId,
-        record: &FileRecord,
-        regions: u32,
-    ) -> Result<(ControlBlock, Extent, Slots), Refusal> {
+    /// New shared memory, with the descriptors by which it was made; what an earlier boot left is unlinked, never written.
+    pub(crate) fn build(&self, file: FileId, record: &FileRecord, regions: u32) -> Result<Built, Refusal> {
         let fault = memory_fault(file);
         let make = |kind: &str| self.context.state().create_shared(&format!("{file}.{kind}"));
         let dirty = regions.max(RegionGeometry::new(record.region_bytes).count_for(record.size_bytes));
         let build = || {
-            let slots = Slots::build(&make("slots").map_err(&fault)?).map_err(&fault)?;
-            let extent = Extent::build(&make("ext").map_err(&fault)?, record.size_bytes, dirty).map_err(&fault)?;
+            let slots = make("slots").map_err(&fault)?;
+            let mapped_slots = Slots::build(&slots).map_err(&fault)?;
+            let extent = make("ext").map_err(&fault)?;
+            let mapped_extent = Extent::build(&extent, record.size_bytes, dirty).map_err(&fault)?;
             // Last: with it the memory counts as complete.
-            let control =
-                ControlBlock::build(&make("ctl").map_err(&fault)?, file, self.context.boot(), record.region_bytes)?;
-            Ok((control, extent, slots))
+            let control = make("ctl").map_err(&fault)?;
+            let mapped_control = ControlBlock::build(&control, file, self.context.boot(), record.region_bytes)?;
+            Ok(((mapped_control, mapped_extent, mapped_slots), Memory { control, extent, slots }))
         };
         build().inspect_err(|_| self.remove_memory(file))
+    }
+
+    /// What a client gets that may write the file whose memory was just made; see [`Self::memory_for_client`].
+    pub(crate) fn memory_for_maker(&self, file: FileId, made: Memory) -> rustix::io::Result<Memory> {
+        let control = self.context.state().open_shared(&format!("{file}.ctl"), OFlags::RDONLY)?;
+        Ok(Memory { control, ..made })
     }
 
     /// Descriptors of the file's shared memory with these accesses; the slots are everybody's to write.

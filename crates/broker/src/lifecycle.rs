@@ -13,7 +13,7 @@ mod creating;
 mod freeing;
 mod holding;
 
-use crate::ancestors::Ancestors;
+use crate::ancestors::RecentAncestors;
 use crate::capacity::Capacity;
 use crate::connection::{Answer, Carried, Connection};
 use crate::context::Context;
@@ -25,7 +25,7 @@ use crate::guard;
 use crate::identities::Identities;
 use crate::inodes::StubInodes;
 use crate::log::note;
-use crate::managed::{Inner, Managed, unknown};
+use crate::managed::{Inner, Managed, Memory, unknown};
 use crate::min_size::MinSizes;
 use crate::name_notes::NameNotes;
 use crate::objects::stripe_servers;
@@ -65,6 +65,7 @@ pub(crate) struct Lifecycle {
     identities: Arc<Identities>,
     observers: Arc<Observers>,
     notes: Arc<NameNotes>,
+    ancestors: RecentAncestors,
     /// Files without name and users whose data goes when the removal is durable.
     removed: Mutex<BTreeSet<FileId>>,
 }
@@ -108,23 +109,27 @@ impl Lifecycle {
             identities: Arc::clone(identities),
             observers: Arc::clone(observers),
             notes: Arc::clone(notes),
+            ancestors: RecentAncestors::default(),
             removed: Mutex::default(),
         }
     }
 
-    /// The answer to an open: from now on the connection counts as having the file open.
+    /// The answer to an open: from now on the connection counts as having the file open. `made`: by which the file's shared memory was made just now.
     pub(crate) fn opened(
         &self,
         connection: &Connection,
         managed: &Managed,
         inner: &mut Inner,
         granted: Granted,
+        made: Option<Memory>,
     ) -> Answer {
         let file = managed.file;
-        let memory = self
-            .memory
-            .memory_for_client(file, granted.writable)
-            .map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
+        let memory = match made.filter(|_| granted.writable) {
+            Some(made) => self.memory.memory_for_maker(file, made),
+            None => self.memory.memory_for_client(file, granted.writable),
+        };
+        let memory =
+            memory.map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
         self.inodes.hide_status(inner.record.stub);
         // Before the client gets it, so that none of its requests is missed.
         self.observers.notify_observers(managed);
@@ -162,7 +167,7 @@ impl Lifecycle {
         if inner.stub.is_none() {
             inner.stub = proof.to_watch();
         }
-        self.opened(connection, &managed, &mut inner, proof.granted())
+        self.opened(connection, &managed, &mut inner, proof.granted(), None)
     }
 
     pub(crate) fn refuse_if_held(&self, managed: &Managed, inner: &Inner, connection: u64) -> Result<(), Refusal> {
@@ -187,7 +192,7 @@ impl Lifecycle {
             _ => {}
         }
         if record.path != inner.record.path || record.parent.is_none() {
-            record = Ancestors::of_path(&record.path).record(record.path.clone(), &record);
+            record = self.ancestors.of_path(&record.path).record(record.path.clone(), &record);
         }
         if record != inner.record {
             let mut changes = Changes::default();

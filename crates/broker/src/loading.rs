@@ -82,7 +82,7 @@ impl Loader {
             Some(memory) => memory,
             None => {
                 let last = regions.keys().next_back().map_or(0, |region| region.0 + 1);
-                self.memory.build(file, &record, last)?
+                self.memory.build(file, &record, last)?.0
             }
         };
         if was_put_away {

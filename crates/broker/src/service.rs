@@ -201,6 +201,8 @@ impl Shared {
                 let (reply, descriptors) = self.core.answer(&connection, request, descriptors);
                 let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
                 ending.lives = packet::send(&connection.socket, &reply, &borrowed).is_ok();
+                drop(descriptors);
+                self.core.begin_ahead(&connection);
             }
             Err(PacketError::Malformed(error)) => {
                 let what =

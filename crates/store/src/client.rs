@@ -124,6 +124,8 @@ struct Control {
     connection: Option<Connection>,
     open: BTreeMap<(FileId, bool), OpenEntry>,
     fork: fork::Pending,
+    /// Files made here of which no broker knows yet that they have their names; see [`Core::say_linked`].
+    linked: Vec<FileId>,
     /// Calls on names that returned while no broker could be told.
     untold: Vec<name_changes::Untold>,
     /// A request has waited in vain for a broker; the next ones do not wait again until one answers.
@@ -181,13 +183,14 @@ impl Core {
             control: Lock::new(Control {
                 connection: Some(connection),
                 open: BTreeMap::new(),
+                linked: Vec::new(),
                 fork: fork::Pending::default(),
                 untold: Vec::new(),
                 given_up: false,
             }),
             options,
         };
-        core.done(&Request::Claimed { slot: slot.0, incarnation: incarnation.0 }, &[])?;
+        core.report(&mut core.control(), Event::Claimed { slot: slot.0, incarnation: incarnation.0 });
         Ok(core)
     }
 
@@ -232,9 +235,31 @@ impl Core {
 
     /// Tells the broker what happened, without waiting. A broker that is gone need not know: its successor learns what matters from the next open.
     fn report(&self, control: &mut Control, event: Event) {
+        self.say_linked(control, &Request::Unanswered(event));
+        self.send(control, event);
+    }
+
+    fn send(&self, control: &mut Control, event: Event) {
         if control.connection.as_ref().is_some_and(|connection| connection.report(event).is_err()) {
             control.connection = None;
         }
+    }
+
+    /// Reports that new files have their names, before `request`. It is not reported at once: the first write of a file says it along with what it
+    /// asks for, and so does its close.
+    fn say_linked(&self, control: &mut Control, request: &Request) -> Option<Request> {
+        let mut along = None;
+        for file in std::mem::take(&mut control.linked) {
+            match request {
+                Request::Begin { file: begun, bytes } if *begun == file => {
+                    along = Some(Request::LinkedAndBegin { file, bytes: *bytes });
+                }
+                Request::Close { file: closed } | Request::Unanswered(Event::Closed { file: closed })
+                    if *closed == file => {}
+                _ => self.send(control, Event::Linked { file }),
+            }
+        }
+        along
     }
 
     /// A request whose answer carries nothing.
@@ -284,6 +309,8 @@ impl Core {
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Answer, ClientError> {
+        let along = if control.linked.is_empty() { None } else { self.say_linked(control, request) };
+        let request = along.as_ref().unwrap_or(request);
         let give_up_at = if control.given_up { now() } else { now() + self.options.patience };
         let mut pause = Duration::from_millis(1);
         loop {
@@ -333,7 +360,7 @@ impl Core {
             return Err(ClientError::OtherState { path: self.state_directory.clone() });
         }
         if let Some((slot, incarnation)) = self.identity() {
-            connection.call(&Request::Claimed { slot: slot.0, incarnation: incarnation.0 }, &[])?;
+            connection.report(Event::Claimed { slot: slot.0, incarnation: incarnation.0 })?;
         }
         for ((file, _), entry) in &control.open {
             let request = Request::Open { file: *file };
@@ -447,6 +474,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::Begin { .. } => "Begin",
         Request::Unanswered(_) => "Unanswered",
         Request::Closing => "Closing",
+        Request::LinkedAndBegin { .. } => "LinkedAndBegin",
     }
 }
 

@@ -212,8 +212,7 @@ impl DirectoryEntry {
 
 /// Opens the regular file `name` in `directory`: see [`DirectoryEntry::open_regular`].
 pub(crate) fn open_regular_at(directory: impl AsFd, name: &OsStr, access: OFlags) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(directory, name, access | flags, OWNER_ONLY)?;
+    let file = open_at(directory, name, access)?;
     match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
         FileType::RegularFile => Ok(file),
         FileType::Directory => Err(Errno::ISDIR),
@@ -221,11 +220,16 @@ pub(crate) fn open_regular_at(directory: impl AsFd, name: &OsStr, access: OFlags
     }
 }
 
+fn open_at(directory: impl AsFd, name: &OsStr, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, name, access | flags, OWNER_ONLY)
+}
+
 /// Opens this user's own regular file `name` in `directory`, or creates it (0600) if `access` says so. A link is [`Errno::LOOP`], a directory
 /// [`Errno::ISDIR`], a FIFO or device [`Errno::NXIO`], another user's file [`Errno::PERM`], one that has other names too
 /// [`Errno::MLINK`]: see [`what_stands`].
 pub(crate) fn open_own_at(directory: impl AsFd, name: &OsStr, access: OFlags) -> rustix::io::Result<OwnedFd> {
-    let file = open_regular_at(directory, name, access)?;
+    let file = open_at(directory, name, access)?;
     check_own(&rustix::fs::fstat(&file)?)?;
     Ok(file)
 }
@@ -251,17 +255,21 @@ fn check_own(found: &Stat) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Creates this user's own file `name` in `directory` (0600); what stood there is unlinked, never opened.
+/// Creates this user's own file `name` in `directory` (0600); what stands there is unlinked, never opened.
 ///
 /// # Errors
 ///
 /// That of unlinking or creating it.
 pub fn create_own_at(directory: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(&directory, name, flags, OWNER_ONLY) {
+        Err(Errno::EXIST) => {}
+        result => return result,
+    }
     match rustix::fs::unlinkat(&directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
     }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(directory, name, flags, OWNER_ONLY)
 }
 

@@ -1,11 +1,10 @@
 //! Making managed files of new stubs.
 
 use super::Lifecycle;
-use crate::ancestors::Ancestors;
 use crate::guard;
 use crate::identities::{now_ns, write_stub};
 use crate::log::note;
-use crate::managed::{Inner, Managed};
+use crate::managed::{Inner, Managed, Memory};
 use crate::placing::RESERVE_FIRST;
 use crate::proof::Proof;
 use crate::rmt::{Changes, FileRecord, FileState};
@@ -16,7 +15,7 @@ use stripewise_store::server::Ownership;
 use stripewise_store::stub::Stub;
 
 impl Lifecycle {
-    /// Makes a file of the new stub behind `proof`.
+    /// Makes a file of the new stub behind `proof`; with the descriptors by which its shared memory was made, if it was made now.
     pub(crate) fn create(
         &self,
         proof: &Proof,
@@ -24,7 +23,7 @@ impl Lifecycle {
         placement: Placement,
         state: FileState,
         holder: Option<u64>,
-    ) -> Result<Arc<Managed>, Refusal> {
+    ) -> Result<(Arc<Managed>, Option<Memory>), Refusal> {
         proof.permits_io()?;
         if !proof.writable {
             return Err(Refusal::NotPermitted);
@@ -32,7 +31,7 @@ impl Lifecycle {
         if matches!(state, FileState::Creating)
             && let Some(managed) = self.created_before(proof, path)?
         {
-            return Ok(managed);
+            return Ok((managed, None));
         }
         placement
             .check(self.context.servers().len())
@@ -45,7 +44,7 @@ impl Lifecycle {
         let stub =
             Stub { file, cluster: self.context.cluster().id.clone(), state: self.context.state().path().to_owned() };
         let text = stub.to_bytes().map_err(|error| Refusal::Invalid { what: error.to_string() })?;
-        let record = Ancestors::of_path(path).record(
+        let record = self.ancestors.of_path(path).record(
             path.to_owned(),
             &FileRecord {
                 path: path.to_owned(),
@@ -72,7 +71,7 @@ impl Lifecycle {
                 created_ns: now_ns(),
             },
         );
-        let memory = self.memory.build(file, &record, 0)?;
+        let (memory, descriptors) = self.memory.build(file, &record, 0)?;
         let mut changes = Changes::default();
         changes.put_file(file, &record);
         changes.put_placement(file, &placement);
@@ -98,7 +97,7 @@ impl Lifecycle {
                 note!(self.context.log(), warn, file = %unused.file, error = %refusal, "the memory of a closed file stays");
             }
         });
-        Ok(managed)
+        Ok((managed, Some(descriptors)))
     }
 
     /// The file that was made of this stub when it was asked for before, by a client that lost its broker and heard nothing of it. None if there is none and

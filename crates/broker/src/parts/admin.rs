@@ -28,7 +28,7 @@ impl Parts {
             Admin::Import { path, placement, temporary } => {
                 let (stub, original) = (proof()?, proof()?);
                 let managed = self.import(connection, &stub, &original, (path, temporary), placement)?;
-                self.lifecycle.opened(connection, &managed, &mut guard(&managed.inner), stub.granted())
+                self.lifecycle.opened(connection, &managed, &mut guard(&managed.inner), stub.granted(), None)
             }
             Admin::Imported { file } => self.imported(connection, file),
             Admin::BeginRelease { file, temporary } => {
@@ -155,7 +155,7 @@ impl Parts {
             return Err(Refusal::Invalid { what: format!("{path} is managed already (file {file})") });
         }
         let state = FileState::Importing { original: original.facts.inode, temporary, complete: false };
-        let managed = self.lifecycle.create(stub, &path, placement, state, Some(connection.id))?;
+        let (managed, _) = self.lifecycle.create(stub, &path, placement, state, Some(connection.id))?;
         guard(&connection.client).held.insert(managed.file);
         Ok(managed)
     }

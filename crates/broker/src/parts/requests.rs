@@ -4,6 +4,7 @@ use super::Parts;
 use crate::connection::{Answer, Carried, Connection, Requester};
 use crate::guard;
 use crate::log::note;
+use crate::managed::Managed;
 use crate::name_changes::Asked;
 use crate::proof::{Granted, Proof};
 use crate::rmt::FileState;
@@ -31,6 +32,7 @@ pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
         | Request::BeginNameChange { .. }
         | Request::Place { .. }
         | Request::Begin { .. }
+        | Request::LinkedAndBegin { .. }
         | Request::Rescue { .. }
         | Request::Pin { .. }
         | Request::Truncate { .. }
@@ -44,6 +46,14 @@ pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
         | Request::Admin(_) => false,
         // The file outlives the client.
         Request::Closing => true,
+    }
+}
+
+/// Whether the file has data, and no more than the object of its first stripe takes.
+fn is_small(managed: &Managed) -> bool {
+    managed.extent.size_bytes() > 0 && {
+        let inner = guard(&managed.inner);
+        inner.regions.len() == 1 && inner.regions.values().all(|placed| placed.layout.stripes().len() == 1)
     }
 }
 
@@ -76,7 +86,7 @@ impl Parts {
         };
         match request {
             Request::Hello { version } => self.hello(connection, version),
-            Request::Claimed { slot, incarnation } => {
+            Request::Claimed { slot, incarnation } | Request::Unanswered(Event::Claimed { slot, incarnation }) => {
                 if slot >= MAX_PROCESSES {
                     return Err(Refusal::Invalid { what: format!("process slot {slot} of {MAX_PROCESSES}") });
                 }
@@ -90,8 +100,9 @@ impl Parts {
             Request::Create { path } => {
                 let proof = proof()?;
                 let placement = self.placement_for(&path)?;
-                let managed = self.lifecycle.create(&proof, &path, placement, FileState::Creating, None)?;
-                self.lifecycle.opened(connection, &managed, &mut guard(&managed.inner), proof.granted())
+                let (managed, made) = self.lifecycle.create(&proof, &path, placement, FileState::Creating, None)?;
+                guard(&connection.client).creations.made(managed.file);
+                self.lifecycle.opened(connection, &managed, &mut guard(&managed.inner), proof.granted(), made)
             }
             Request::Linked { file } | Request::Unanswered(Event::Linked { file }) => {
                 needs_write(connection, file)?;
@@ -111,6 +122,13 @@ impl Parts {
             Request::Begin { file, bytes } => {
                 needs_write(connection, file)?;
                 let managed = self.base.files.managed(file)?;
+                self.with_space_of_removed(|| self.regions.placer.begin(&managed, bytes))?;
+                done()
+            }
+            Request::LinkedAndBegin { file, bytes } => {
+                needs_write(connection, file)?;
+                let managed = self.base.files.managed(file)?;
+                self.lifecycle.linked(&managed)?;
                 self.with_space_of_removed(|| self.regions.placer.begin(&managed, bytes))?;
                 done()
             }
@@ -165,8 +183,18 @@ impl Parts {
                 done()
             }
             Request::Close { file } | Request::Unanswered(Event::Closed { file }) => {
-                guard(&connection.client).opened.remove(&file);
-                if let Some(managed) = self.base.files.if_loaded(file) {
+                let managed = self.base.files.if_loaded(file);
+                let was_made_last = {
+                    let mut client = guard(&connection.client);
+                    client.opened.remove(&file);
+                    client.creations.is_last(file)
+                };
+                if was_made_last {
+                    // Without the client's lock, which comes after the file's.
+                    let is_small = managed.as_deref().is_some_and(is_small);
+                    guard(&connection.client).creations.closed(file, is_small);
+                }
+                if let Some(managed) = managed {
                     self.regions.replicas.left(&managed, connection.id);
                     self.lifecycle.after_close(&managed)?;
                 }
@@ -204,6 +232,14 @@ impl Parts {
                 self.admin(connection, request, &mut proof)
             }
         }
+    }
+
+    /// After the answer to a creation, while the client goes on: begins the file's first region where it can be expected that it is written.
+    pub(crate) fn begin_ahead(&self, connection: &Connection) {
+        let expected = guard(&connection.client).creations.take_expected();
+        let Some(managed) = expected.and_then(|file| self.base.files.if_loaded(file)) else { return };
+        // What fails here is asked for again, and told then.
+        let _ = self.regions.placer.begin(&managed, 1);
     }
 
     fn hello(&self, connection: &Connection, version: u32) -> Answer {

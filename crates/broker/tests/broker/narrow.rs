@@ -19,6 +19,34 @@ fn described(testbed: &Testbed) -> usize {
     (0..4).map(of_server).sum()
 }
 
+/// Of a client that has written some small files in a row, and until it leaves one empty.
+#[test]
+fn the_next_of_many_small_files_begins_before_it_is_written() {
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let client = testbed.client();
+    let close = |file| client.ask(Request::Close { file }).unwrap();
+    let make = |name: &str| client.create(&testbed.data(name)).unwrap();
+    for number in 0..4 {
+        let (opened, _stub) = make(&format!("written-{number}"));
+        client.ask(Request::LinkedAndBegin { file: opened.file, bytes: 100 }).unwrap();
+        assert_eq!((testbed.object_count(opened.file), is_narrow(&opened)), (1, true));
+        opened.extent.extend_to(100);
+        close(opened.file);
+    }
+    let (begun, _stub) = make("begun");
+    // Answered after the object was made, as everything on that connection.
+    client.ask(Request::Sync { file: begun.file }).unwrap();
+    assert_eq!((testbed.object_count(begun.file), is_narrow(&begun)), (1, true));
+    client.ask(Request::LinkedAndBegin { file: begun.file, bytes: 100 }).unwrap();
+    assert_eq!(testbed.object_count(begun.file), 1);
+    close(begun.file);
+    let (empty, _stub) = make("empty");
+    client.ask(Request::Sync { file: empty.file }).unwrap();
+    assert_eq!(testbed.object_count(empty.file), 0, "the last one stayed empty");
+}
+
 #[test]
 fn a_small_file_has_one_object_until_more_is_written() {
     let testbed = Testbed::new();

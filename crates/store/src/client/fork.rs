@@ -13,6 +13,7 @@
 use super::open_file::SharedFile;
 use super::{Client, Control, Core};
 use crate::descriptors::{self, Descriptor};
+use crate::protocol::Event;
 use crate::shared::processes::Processes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
@@ -104,6 +105,10 @@ impl Client {
 fn descriptors_before(core: &Core) {
     // SAFETY: `take_for_fork` has just taken the lock for this thread, and nothing else uses the value until it is freed.
     let control = unsafe { core.control.held_for_fork() };
+    // The child, which may write these files, does not know of it.
+    for file in std::mem::take(&mut control.linked) {
+        core.send(control, Event::Linked { file });
+    }
     if let (Some((slot, incarnation)), false) = (core.identity(), control.open.is_empty())
         && let Ok((parent_end, child_end)) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)

@@ -2,7 +2,7 @@
 
 use super::{Client, ClientError, ClientOptions, Core, unexpected};
 use crate::descriptors::owns_descriptor;
-use crate::protocol::{Event, FileStatus, Reply, Request, ServerInfo};
+use crate::protocol::{FileStatus, Reply, Request, ServerInfo};
 use crate::server::stations::Stations;
 use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -123,10 +123,9 @@ impl Client {
         self.core.done(&Request::Linked { file }, &[])
     }
 
-    /// As [`Self::linked`], without waiting for the broker.
+    /// As [`Self::linked`], without waiting for the broker, which hears it with the next request of this process.
     pub fn report_linked(&self, file: FileId) {
-        let mut control = self.core.control();
-        self.core.report(&mut control, Event::Linked { file });
+        self.core.control().linked.push(file);
     }
 
     /// A created file will not get a name; drop its [`StripedFile`](crate::file::StripedFile) too.

@@ -192,12 +192,19 @@ pub enum Request {
     /// The client is about to close an ordinary file, whose descriptor rides along, open for writing. If it is larger than the minimum size of its
     /// managed directory, the broker makes it managed once nobody has it open.
     Closing,
+    /// As `Linked` and then `Begin` of the same file, in one.
+    LinkedAndBegin {
+        /// As `Create` was answered.
+        file: FileId,
+        /// The end of the write.
+        bytes: u64,
+    },
 }
 
 /// What a client reports without waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Event {
-    /// As [`Request::Linked`]. A successor of the broker finds the stub at its name when the file is opened again.
+    /// As [`Request::Linked`]. A client may report it as late as before its next request about the file: what has no objects holds no data, and a close says as much. A successor of the broker finds the stub at its name when the file is opened again.
     Linked {
         /// As `Create` was answered.
         file: FileId,
@@ -206,5 +213,12 @@ pub enum Event {
     Closed {
         /// An opened file.
         file: FileId,
+    },
+    /// As [`Request::Claimed`].
+    Claimed {
+        /// Number of the slot.
+        slot: u16,
+        /// Of the claim of that slot.
+        incarnation: u64,
     },
 }

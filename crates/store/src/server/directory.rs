@@ -24,10 +24,11 @@ use super::{
 use crate::descriptors::{Descriptor, default_base};
 use marker::{MarkerFault, OBJECTS};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use stripewise_layout::{Direction, FileId, Generation, RegionIndex, ServerUrl};
 
 /// To pass through, not to list.
@@ -56,6 +57,15 @@ pub struct DirectoryServer {
     directory: PathBuf,
     /// `stripewise-objects`, unless it could not be opened at first; then every call tries again.
     objects: Option<Descriptor>,
+    /// The marker that was last found right, as it was then.
+    marker: Mutex<Option<Version>>,
+}
+
+/// What tells a file from another, and from itself after a change.
+type Version = (u64, u64, i64, i64, u64);
+
+fn version_of(found: &Stat) -> Version {
+    (found.st_dev, found.st_ino, found.st_ctime, found.st_ctime_nsec as i64, found.st_size as u64)
 }
 
 /// The URL of the server that is `directory`.
@@ -68,7 +78,11 @@ pub fn url(directory: impl Into<PathBuf>) -> ServerUrl {
 fn make_directory(parent: impl AsFd, name: &str) -> rustix::io::Result<()> {
     match rustix::fs::mkdirat(&parent, name, PASS) {
         Ok(()) => {
-            // The umask may leave no right to read it.
+            // The umask, or an access list of the directory above, may leave no right to pass.
+            let found = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if Mode::from_raw_mode(found.st_mode) == PASS {
+                return Ok(());
+            }
             let made = rustix::fs::openat(&parent, name, DIRECTORY | OFlags::PATH, Mode::empty())?;
             rustix::fs::chmod(format!("/proc/self/fd/{}", made.as_raw_fd()), PASS)
         }
@@ -81,8 +95,13 @@ impl DirectoryServer {
     /// Opens nothing that is not there: [`ObjectStore::probe`] tells whether the server can be used.
     #[must_use]
     pub fn new(cluster: &str, name: &str, directory: &Path) -> Self {
-        let mut server =
-            Self { cluster: cluster.to_owned(), name: name.to_owned(), directory: directory.to_owned(), objects: None };
+        let mut server = Self {
+            cluster: cluster.to_owned(),
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+            objects: None,
+            marker: Mutex::default(),
+        };
         server.objects = server.open_objects().ok().map(|objects| Descriptor::raise(objects, default_base()));
         server
     }
@@ -166,8 +185,31 @@ impl DirectoryServer {
         }
     }
 
+    /// The directory of objects that this server holds, if it still stands at the path, and the marker beside it is as it was when it was found right.
+    fn held_objects(&self) -> Option<BorrowedFd<'_>> {
+        let held = self.objects.as_ref()?;
+        let at = |name| rustix::fs::statat(CWD, self.directory.join(name), AtFlags::SYMLINK_NOFOLLOW).ok();
+        let (objects, marker) = (at(OBJECTS)?, at(MARKER)?);
+        let own = rustix::fs::fstat(held).ok()?;
+        let known = *self.marker.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = (objects.st_dev, objects.st_ino) == (own.st_dev, own.st_ino) && own.st_nlink > 0;
+        let is_owned = own.st_uid == 0 || !rustix::process::geteuid().is_root();
+        (is_same && is_owned && known == Some(version_of(&marker))).then(|| held.as_fd())
+    }
+
     /// The directory of objects, in which new ones can be made.
-    fn probe_objects(&self) -> Result<OwnedFd, ServerError> {
+    fn probe_objects(&self) -> Result<Objects<'_>, ServerError> {
+        let objects = match self.held_objects() {
+            Some(held) => Objects::Held(held),
+            None => Objects::Found(self.find_objects()?),
+        };
+        rustix::fs::accessat(&objects, ".", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS)
+            .map_err(|errno| self.not_writable(errno))?;
+        Ok(objects)
+    }
+
+    /// The directory of objects, which must be the one that this server holds.
+    fn find_objects(&self) -> Result<OwnedFd, ServerError> {
         let objects = self.open_objects()?;
         let inode = |directory: BorrowedFd<'_>| rustix::fs::fstat(directory).map(|found| (found.st_dev, found.st_ino));
         if self.objects.as_ref().is_some_and(|first| inode(first.as_fd()) != inode(objects.as_fd())) {
@@ -176,15 +218,28 @@ impl DirectoryServer {
                 self.directory.display()
             )));
         }
-        rustix::fs::accessat(&objects, ".", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS)
-            .map_err(|errno| self.not_writable(errno))?;
         Ok(objects)
     }
 
-    fn free_bytes_of(&self, objects: &OwnedFd) -> Result<u64, ServerError> {
+    fn free_bytes_of(&self, objects: impl AsFd) -> Result<u64, ServerError> {
         let found = rustix::fs::fstatvfs(objects)
             .map_err(|errno| self.fault("asking the file system for its free space", errno))?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+/// A directory of objects.
+enum Objects<'a> {
+    Held(BorrowedFd<'a>),
+    Found(OwnedFd),
+}
+
+impl AsFd for Objects<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Objects::Held(held) => *held,
+            Objects::Found(found) => found.as_fd(),
+        }
     }
 }
 

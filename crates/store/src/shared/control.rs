@@ -19,8 +19,8 @@
 //! | 88, 96 | 8 each | its incarnation and the truncation's number (`super::processes`) |
 //! | 104 | 8 | the size to be |
 //! | 112 | 8 | 1: the file is extended without being held |
-//! | 4096 | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
-//! | 4096 + 1 MiB | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
+//! | 128 | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
+//! | 4096 + 8 MiB | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
 //! | 4096 + 9 MiB | 24 each | replica words of a region, three: as region words, with state 0 none, 1 equal to the region's place |
 //!
 //! A region word is published by one store, so a reader sees a generation together with its layout and with the state:
@@ -35,7 +35,7 @@
 //! While a region moves, generation and layout are those of the place that it comes from. A generation that a move made has bit 31
 //! set. Layouts are only ever added.
 //!
-//! The file is sparse. Layouts and words get room before they are published ([`Regions::learn`], [`Regions::reserve_replicas`]), so that
+//! The file is sparse, but its first page always has room: the words of the first 496 regions lie there. Layouts and further words get room before they are published ([`Regions::learn`], [`Regions::reserve_replicas`]), so that
 //! publishing cannot fail; a region whose word has no space yet is absent.
 //!
 //! A reader that saw 2 may load a replica word that was cleared or published again since. It never gets old bytes by that: a replica that was
@@ -56,7 +56,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stripewise_layout::{FileId, Generation, RegionIndex};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x09");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x0a");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;
@@ -65,15 +65,16 @@ const GATE_AT: usize = 44;
 const DURABLE_SIZE_AT: usize = 56;
 const DURABLE_NAMES_AT: usize = 76;
 const TRUNCATION_AT: usize = 80;
-const LAYOUTS_AT: usize = 4096;
-const LAYOUT_WORDS: usize = 1 << 17;
-const REGIONS_AT: usize = LAYOUTS_AT + LAYOUT_WORDS * 8;
+const REGIONS_AT: usize = 128;
+const FIRST_PAGE_BYTES: usize = 4096;
 
 /// Most regions of one file: with 64 MiB regions, 64 TiB.
 pub const MAX_REGIONS: u32 = 1 << 20;
 /// Most replicas of a region, its place not counted.
 pub const MAX_REPLICAS: usize = 3;
-const REPLICAS_AT: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
+const LAYOUTS_AT: usize = FIRST_PAGE_BYTES + MAX_REGIONS as usize * 8;
+const LAYOUT_WORDS: usize = 1 << 17;
+const REPLICAS_AT: usize = LAYOUTS_AT + LAYOUT_WORDS * 8;
 const LENGTH: usize = REPLICAS_AT + MAX_REGIONS as usize * MAX_REPLICAS * 8;
 
 /// In the place of a durable size: none is.
@@ -158,7 +159,7 @@ impl ControlBlock {
     ///
     /// [`ControlError::Os`]; `NOSPC` when the state directory has no space for the header.
     pub fn build(descriptor: &OwnedFd, file: FileId, boot: [u8; 16], region_bytes: u64) -> Result<Self, ControlError> {
-        let map = map::make(descriptor, LENGTH, LAYOUTS_AT)?;
+        let map = map::make(descriptor, LENGTH, FIRST_PAGE_BYTES)?;
         map.word(FILE_AT).store(file.0, Relaxed);
         for (i, half) in boot.chunks_exact(8).enumerate() {
             map.word(BOOT_AT + i * 8).store(u64::from_le_bytes(half.try_into().expect("8 bytes")), Relaxed);
@@ -184,6 +185,7 @@ impl ControlBlock {
             // The boot id has stood at the same place from the first version on.
             return Err(ControlError::OtherVersion { file, found: magic[7], boot: Self { map }.boot_id() });
         }
+        map.assume_reached(FIRST_PAGE_BYTES);
         Ok(Self { map })
     }
 

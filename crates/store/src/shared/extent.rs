@@ -7,10 +7,10 @@
 //! | 16 | 8 | modification time, ns since 1970; 0: the stub's own time holds |
 //! | 24 | 8 | append lock: 0, or a mark that someone waits (1 bit), incarnation (31) and process slot + 1 (32) of the holder |
 //! | 32 | 8 | inode of the stub that a process synced in this boot; 0: none |
-//! | 4096 | 8 each | per region: writes counted (32 bits, raised before and after the data) and synced up to (32) |
+//! | 128 | 8 each | per region: writes counted (32 bits, raised before and after the data) and synced up to (32) |
 //! | 4096 + 8 MiB | 128 each | move slots: the marks of one moving region's chunks, see `super::marking` |
 //!
-//! Counters and marks get room when the broker places a region or begins a move ([`Extent::reserve`], [`Extent::reserve_marks`]), before any writer can
+//! The first page always has room; it holds the counters of the first 496 regions, so that a small file needs no other. Further counters and marks get room when the broker places a region or begins a move ([`Extent::reserve`], [`Extent::reserve_marks`]), before any writer can
 //! have use for them. The size only grows by atomic maximum; shrinking is the broker's, with the gate shut and all slots drained.
 
 use super::control::MAX_REGIONS;
@@ -21,13 +21,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use stripewise_layout::RegionIndex;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x05");
 const SIZE_AT: usize = 8;
 const MODIFIED_AT: usize = 16;
 const APPEND_AT: usize = 24;
 const STUB_AT: usize = 32;
-const REGIONS_AT: usize = 4096;
-const MARKS_AT: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
+const REGIONS_AT: usize = 128;
+const FIRST_PAGE_BYTES: usize = 4096;
+const MARKS_AT: usize = FIRST_PAGE_BYTES + MAX_REGIONS as usize * 8;
 const LENGTH: usize = MARKS_AT + MOVE_SLOTS as usize * MARK_WORDS * 8;
 
 /// A mapped extent.
@@ -44,7 +45,7 @@ impl Extent {
     /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(descriptor: &OwnedFd, size_bytes: u64, dirty_regions: u32) -> rustix::io::Result<Self> {
         let dirty_regions = dirty_regions.min(MAX_REGIONS);
-        let map = map::make(descriptor, LENGTH, REGIONS_AT + dirty_regions as usize * 8)?;
+        let map = map::make(descriptor, LENGTH, (REGIONS_AT + dirty_regions as usize * 8).max(FIRST_PAGE_BYTES))?;
         map.word(SIZE_AT).store(size_bytes, Relaxed);
         for region in 0..dirty_regions {
             map.half(REGIONS_AT + region as usize * 8).store(1, Relaxed);
@@ -63,6 +64,7 @@ impl Extent {
         if map.word(0).load(Acquire) != MAGIC {
             return Err(rustix::io::Errno::INVAL);
         }
+        map.assume_reached(FIRST_PAGE_BYTES);
         Ok(Self { map })
     }
 
@@ -219,7 +221,7 @@ impl Extent {
     ///
     /// `INVAL` if the file never was an extent, otherwise the error of mapping it.
     pub fn size_of_any_version(descriptor: impl AsFd) -> rustix::io::Result<u64> {
-        let map = SharedMap::new(descriptor, REGIONS_AT, false)?;
+        let map = SharedMap::new(descriptor, FIRST_PAGE_BYTES, false)?;
         if map.word(0).load(Acquire).to_le_bytes()[..7] != MAGIC.to_le_bytes()[..7] {
             return Err(rustix::io::Errno::INVAL);
         }

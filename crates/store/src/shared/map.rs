@@ -25,8 +25,12 @@ pub fn make(file: impl AsFd, length: usize, allocated: usize) -> rustix::io::Res
     if is_new {
         fill_with_zeros(&file, allocated)?;
     }
-    let map = SharedMap::new(file, length, true)?;
-    map.reach(0, allocated)?;
+    let map = SharedMap::of_length(file, length, true)?;
+    if is_new {
+        map.assume_reached(allocated);
+    } else {
+        map.reach(0, allocated)?;
+    }
     Ok(map)
 }
 
@@ -68,6 +72,11 @@ impl SharedMap {
         if (rustix::fs::fstat(&file)?.st_size as u64) < length as u64 {
             return Err(Errno::INVAL);
         }
+        Self::of_length(file, length, writable)
+    }
+
+    /// Maps a file that is known to have `length` bytes.
+    fn of_length(file: impl AsFd, length: usize, writable: bool) -> rustix::io::Result<Self> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)? };
@@ -77,7 +86,9 @@ impl SharedMap {
         let _ = unsafe { rustix::mm::madvise(start, length, rustix::mm::Advice::Random) };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         let page_bytes = rustix::param::page_size();
-        let reached = (0..length.div_ceil(page_bytes).div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let words = length.div_ceil(page_bytes).div_ceil(64);
+        // SAFETY: zero bytes are an atomic of value 0.
+        let reached = unsafe { Box::<[AtomicU64]>::new_zeroed_slice(words).assume_init() };
         Ok(Self { start, length, writable, page_bytes, reached })
     }
 
@@ -95,6 +106,13 @@ impl SharedMap {
             }
         }
         Ok(())
+    }
+
+    /// The first `bytes` bytes, at least one, and what lies in the same pages, are known to have space.
+    pub(super) fn assume_reached(&self, bytes: usize) {
+        for page in 0..bytes.div_ceil(self.page_bytes) {
+            self.reached[page / 64].fetch_or(1 << (page % 64), Relaxed);
+        }
     }
 
     /// Whether `bytes` bytes at `offset` may be touched now; see [`Self::reach`].

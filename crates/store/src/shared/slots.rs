@@ -12,13 +12,14 @@
 //! process is free; entries of dead incarnations count as free. A free lane keeps the number of its uses, so that no two uses of a
 //! lane look alike to a process that waits for the first of them to end.
 //!
-//! Two words of 8 bytes and 64 words follow the table. The first counts the *forgotten* write lanes: a dead process left them, and the next
+//! The entries of the first 27 process slots lie in the first page, which always has room, and behind them two words of 8 bytes and 64 words; the other
+//! entries begin with the second page. The first word counts the *forgotten* write lanes: a dead process left them, and the next
 //! process with its slot cleared them. The count is raised before they are cleared; movers need it (`super::marking`). The second
 //! word is the number of entries that were ever used, counted from the first entry. Processes take the lowest numbers, so only few
 //! pages of the table are allocated. The 64 words have one bit for each process slot: set before a further lane of that slot is occupied for the first
 //! time, and for ever.
 //!
-//! From the next page on follow 14 rings of 1 KiB for each process slot, one for each lane, with its most recent requests
+//! From the page after the last entry on follow 14 rings of 1 KiB for each process slot, one for each lane, with its most recent requests
 //! (`super::recent`). They are written only while the control block says that requests are observed.
 //!
 //! Then follow 1 KiB for each process slot with its further lanes, for threads beyond the 14th inside the file at once:
@@ -58,15 +59,21 @@ const MAX_RING_READS: usize = 256;
 pub const LANES: usize = FIRST_LANES + FURTHER_LANES;
 /// Rings with recent requests per process and file.
 pub const RINGS: usize = FIRST_LANES + FURTHER_RINGS;
-const FORGOTTEN_AT: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
+const FIRST_PAGE_BYTES: usize = 4096;
+/// Entries in the first page, before the words that are not of one process.
+const FIRST_ENTRIES: usize = 27;
+const ENTRIES_SKIPPED: usize = FIRST_PAGE_BYTES / ENTRY_BYTES - FIRST_ENTRIES;
+const ENTRIES_END: usize = (MAX_PROCESSES as usize + ENTRIES_SKIPPED) * ENTRY_BYTES;
+const FORGOTTEN_AT: usize = FIRST_ENTRIES * ENTRY_BYTES;
 const USED_AT: usize = FORGOTTEN_AT + 8;
 const HAS_FURTHER_AT: usize = FORGOTTEN_AT + 16;
-const RECENT_AT: usize = FORGOTTEN_AT + 4096;
+const RECENT_AT: usize = ENTRIES_END.next_multiple_of(FIRST_PAGE_BYTES);
 const RING_BYTES: usize = RING_WORDS * 8;
 const FURTHER_AT: usize = RECENT_AT + MAX_PROCESSES as usize * FIRST_LANES * RING_BYTES;
 const FURTHER_RINGS_AT: usize = FURTHER_AT + MAX_PROCESSES as usize * FURTHER_BYTES;
 const LENGTH: usize = FURTHER_RINGS_AT + MAX_PROCESSES as usize * FURTHER_RINGS * RING_BYTES;
 const _: () = assert!(MAX_REGIONS <= 1 << 20);
+const _: () = assert!(HAS_FURTHER_AT + MAX_PROCESSES as usize / 8 <= FIRST_PAGE_BYTES);
 
 /// The mapped table of who has the file open and what is in flight.
 #[derive(Debug)]
@@ -154,9 +161,7 @@ impl Slots {
     ///
     /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(descriptor: &OwnedFd) -> rustix::io::Result<Self> {
-        let map = map::make(descriptor, LENGTH, ENTRY_BYTES)?;
-        map.reach(FORGOTTEN_AT, 16)?;
-        Ok(Self { map })
+        Ok(Self { map: map::make(descriptor, LENGTH, FIRST_PAGE_BYTES)? })
     }
 
     /// Maps an existing table, to occupy lanes in it.
@@ -165,7 +170,7 @@ impl Slots {
     ///
     /// `INVAL` if the file is too short, otherwise the error of mapping it.
     pub fn open(descriptor: impl AsFd) -> rustix::io::Result<Self> {
-        Ok(Self { map: SharedMap::new(descriptor, LENGTH, true)? })
+        Self::over(SharedMap::new(descriptor, LENGTH, true)?)
     }
 
     /// For one who only looks.
@@ -174,7 +179,13 @@ impl Slots {
     ///
     /// `INVAL` if the file is too short, otherwise the error of mapping it.
     pub fn open_to_watch(descriptor: impl AsFd) -> rustix::io::Result<Self> {
-        Ok(Self { map: SharedMap::new(descriptor, LENGTH, false)? })
+        Self::over(SharedMap::new(descriptor, LENGTH, false)?)
+    }
+
+    /// Every version has given the first entry room.
+    fn over(map: SharedMap) -> rustix::io::Result<Self> {
+        map.assume_reached(ENTRY_BYTES);
+        Ok(Self { map })
     }
 
     /// The most recent requests in a ring below [`RINGS`]; `None` if there is no space for them.
@@ -216,7 +227,9 @@ impl Slots {
     }
 
     fn entry(slot: ProcessSlot) -> usize {
-        usize::from(slot.0) * ENTRY_BYTES
+        let slot = usize::from(slot.0);
+        let skipped = if slot < FIRST_ENTRIES { 0 } else { ENTRIES_SKIPPED };
+        (slot + skipped) * ENTRY_BYTES
     }
 
     fn further(slot: ProcessSlot) -> usize {
@@ -358,24 +371,30 @@ impl Slots {
         self.map.word(FORGOTTEN_AT).load(SeqCst)
     }
 
-    /// Who has the file open by a table of whatever version; its entries have stood at the same places from the first on. Read, not mapped, so that
-    /// entries that were never used get no space.
+    /// Who has the file open by a table of whatever version. Read, not mapped, so that entries that were never used get no space. The table does not say
+    /// its version, and in older ones no entry was skipped: so each slot counts with what either reading finds, of which that of another version is of no
+    /// incarnation that lives.
     ///
     /// # Errors
     ///
     /// `INVAL` if the file is shorter than a table, otherwise the error of reading it.
     pub fn users_of_any_version(descriptor: impl AsFd) -> rustix::io::Result<Vec<(ProcessSlot, Incarnation)>> {
-        let mut table = vec![0; FORGOTTEN_AT];
+        let mut table = vec![0; ENTRIES_END];
         let mut read = 0;
         while read < table.len() {
             match rustix::io::retry_on_intr(|| rustix::io::pread(&descriptor, &mut table[read..], read as u64))? {
+                0 if read >= MAX_PROCESSES as usize * ENTRY_BYTES => break,
                 0 => return Err(rustix::io::Errno::INVAL),
                 bytes => read += bytes,
             }
         }
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| table[at + byte]));
-        let slots = (0..MAX_PROCESSES).map(ProcessSlot).filter(|slot| word(Self::entry(*slot) + 8) > 0);
-        Ok(slots.map(|slot| (slot, Incarnation(word(Self::entry(slot))))).collect())
+        let entries = |slot: ProcessSlot| [Self::entry(slot), usize::from(slot.0) * ENTRY_BYTES];
+        let found = (0..MAX_PROCESSES).map(ProcessSlot).flat_map(|slot| entries(slot).map(|entry| (slot, entry)));
+        let users = found.filter(|(_, entry)| word(entry + 8) > 0);
+        let mut users: Vec<_> = users.map(|(slot, entry)| (slot, Incarnation(word(entry)))).collect();
+        users.dedup();
+        Ok(users)
     }
 }
 
@@ -385,6 +404,30 @@ mod tests {
 
     fn write_of(region: u32) -> InFlight {
         InFlight { direction: Direction::Write, first: RegionIndex(region), last: RegionIndex(region + 1) }
+    }
+
+    #[test]
+    fn users_are_found_in_this_versions_table_and_in_one_that_skips_no_entry() {
+        use std::os::unix::fs::FileExt;
+        let users =
+            [(3, 70), (FIRST_ENTRIES - 1, 71), (FIRST_ENTRIES, 72), (40, 73), (usize::from(MAX_PROCESSES) - 1, 74)];
+        let users = users.map(|(slot, incarnation)| (ProcessSlot(slot as u16), Incarnation(incarnation)));
+        let table = tempfile::tempfile().unwrap();
+        let slots = Slots::build(&table.try_clone().unwrap().into()).unwrap();
+        users.iter().for_each(|(slot, incarnation)| slots.add_user(*slot, *incarnation).unwrap());
+        let found = Slots::users_of_any_version(&table).unwrap();
+        assert!(users.iter().all(|user| found.contains(user)), "{found:?}");
+        let old = tempfile::tempfile().unwrap();
+        old.set_len(u64::from(MAX_PROCESSES) * ENTRY_BYTES as u64).unwrap();
+        for (slot, incarnation) in users {
+            let at = u64::from(slot.0) * ENTRY_BYTES as u64;
+            old.write_all_at(&incarnation.0.to_ne_bytes(), at).unwrap();
+            old.write_all_at(&1u64.to_ne_bytes(), at + 8).unwrap();
+        }
+        let found = Slots::users_of_any_version(&old).unwrap();
+        assert!(users.iter().all(|user| found.contains(user)), "{found:?}");
+        old.set_len(4096).unwrap();
+        assert!(Slots::users_of_any_version(&old).is_err());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The marker of a server's directory: which server of which cluster it is.
 
-use super::{DirectoryServer, ROOT, ServerError, make_directory};
+use super::{DirectoryServer, ROOT, ServerError, make_directory, version_of};
 use crate::entry::{create_own_at, open_regular_at};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
+use std::sync::PoisonError;
 
 /// The file that says which server of which cluster a directory is.
 pub const MARKER: &str = "stripewise-server";
@@ -67,11 +68,14 @@ impl DirectoryServer {
             Err(Errno::NOENT) => return Err(MarkerFault::Absent),
             Err(errno) => return Err(MarkerFault::Other(self.fault("reading the server's marker", errno))),
         };
+        // Before it is read: a change meanwhile makes it another version.
+        let version = rustix::fs::fstat(&marker).map(|found| version_of(&found)).ok();
         let mut bytes = [0; 1024];
         let length = rustix::io::read(&marker, &mut bytes)
             .map_err(|errno| MarkerFault::Other(self.fault("reading the server's marker", errno)))?;
         let text = String::from_utf8_lossy(&bytes[..length]);
         if text == format!("{FIRST_LINE}\ncluster {}\nserver {}\n", self.cluster, self.name) {
+            *self.marker.lock().unwrap_or_else(PoisonError::into_inner) = version;
             return Ok(());
         }
         let found = text.lines().collect::<Vec<_>>().join(", ");

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use stripewise_layout::{FileId, Generation, Layout, RegionGeometry, RegionIndex, StripeView};
 
 const MOVES_AT: usize = 64;
+const REGIONS_END: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
 
 /// What the control block says of one region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -340,7 +341,7 @@ impl<'a> Regions<'a> {
     pub fn clear_from(&self, descriptor: impl AsFd, count: u32) -> rustix::io::Result<u32> {
         let (mut at, mut cleared) = (Self::word_at(RegionIndex(count.min(MAX_REGIONS))) as u64, 0);
         let mut words = vec![0; 64 << 10];
-        while at < REPLICAS_AT as u64 {
+        while at < REGIONS_END as u64 {
             // Read by the kernel: a page without room must not be touched, and gets none here.
             at = match rustix::fs::seek(&descriptor, SeekFrom::Data(at)) {
                 Ok(data) => data & !7,
@@ -348,7 +349,7 @@ impl<'a> Regions<'a> {
                 Err(Errno::INVAL) => at,
                 Err(errno) => return Err(errno),
             };
-            let most = (REPLICAS_AT as u64).saturating_sub(at).min(words.len() as u64) as usize;
+            let most = (REGIONS_END as u64).saturating_sub(at).min(words.len() as u64) as usize;
             let read = rustix::io::pread(&descriptor, &mut words[..most], at)?;
             for (number, word) in words[..read].chunks_exact(8).enumerate() {
                 if word.iter().any(|byte| *byte != 0) {
