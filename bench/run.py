@@ -23,11 +23,14 @@ KIB, MIB = 1 << 10, 1 << 20
 PAIRS = 7
 # Files of one run on memory, and on the disk that the sources lie on.
 SMALL_FILES, SMALL_FILES_ON_DISK = 1000, 1000
+ROUNDS_ON_DISK = 3
 SMALL_LOOPS = ("create", "stat", "open_close", "unlink")
 # Traces that are planned: names and requests, repetitions each.
 PLANNED = (("10k", 10_000, 5), ("100k", 100_000, 5), ("1M", 1_000_000, 3))
 # Of tests/programs/shell.
 SMALL_SCRIPTS = ("sqlite", "git")
+# By the name of the measurement: how the directory is managed in which the scripts run.
+SCRIPTS_IN = {"": (), ".min-size": ("--min-size", "1MiB")}
 RUST_BENCHES = [
     ("stripewise-planner", "plan"),
     ("stripewise-trace", "counts"),
@@ -114,8 +117,8 @@ class Bench:
 
     # -- redirection -------------------------------------------------------------------------------------------------------
 
-    def directories(self, cluster):
-        """A cluster of eight directories; returns its managed directory."""
+    def directories(self, cluster, *manage):
+        """A cluster of eight directories; returns its directory, managed with these options."""
         servers = [cluster / f"server{number}" for number in range(8)]
         for server in servers:
             server.mkdir(parents=True)
@@ -124,7 +127,7 @@ class Bench:
         self.command("init", *options, "--state", cluster / "state", cluster=cluster / "cluster.toml")
         data = cluster / "data"
         data.mkdir()
-        self.command("manage", data, cluster=cluster)
+        self.command("manage", *manage, data, cluster=cluster)
         return data
 
     def redirect(self):
@@ -159,16 +162,18 @@ class Bench:
             self.add(f"small.{loop}", ours, "ns", bare)
         with tempfile.TemporaryDirectory(prefix="stripewise-bench-", dir=ROOT / "target") as disk:
             cluster = pathlib.Path(disk) / "cluster"
-            runs = self.small_runs(cluster, SMALL_FILES_ON_DISK, rounds=3)
+            runs = self.small_runs(cluster, SMALL_FILES_ON_DISK, ROUNDS_ON_DISK)
             for number, loop in enumerate(SMALL_LOOPS):
                 ours, bare = (statistics.median(run[number] for run in runs[kind]) / 1e9 for kind in (True, False))
                 self.add(f"small.disk.{loop}", ours, "s", bare)
-            self.small_scripts(pathlib.Path(disk) / "scripts", "small.disk", rounds=3)
-        self.small_scripts(self.work / "scripts", "small")
+            for prefix, options in SCRIPTS_IN.items():
+                self.small_scripts(pathlib.Path(disk) / "scripts", f"small.disk{prefix}", options, ROUNDS_ON_DISK)
+        for prefix, options in SCRIPTS_IN.items():
+            self.small_scripts(self.work / "scripts", f"small{prefix}", options)
 
-    def small_scripts(self, cluster, prefix, rounds=PAIRS):
+    def small_scripts(self, cluster, prefix, options, rounds=PAIRS):
         """s of the scripts of git and SQLite that the tests run, redirected and bare in turn."""
-        data, bare = self.directories(cluster), cluster / "bare"
+        data, bare = self.directories(cluster, *options), cluster / "bare"
         with Redirection(self, cluster) as environment:
             for name in SMALL_SCRIPTS:
                 times = {False: [], True: []}
