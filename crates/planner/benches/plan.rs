@@ -11,7 +11,7 @@ use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, Serve
 use stripewise_model::{Concurrency, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PolicyName, Source, Sources, compare, plan};
 use stripewise_trace::{
-    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess, WindowProcesses,
+    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, Synchronizations, WindowAccess, WindowProcesses,
 };
 
 const REGIONS: u64 = 1_600;
@@ -108,6 +108,7 @@ fn file(uniform: bool) -> FileAccess {
             end_s: 600.0,
             company: Company::default(),
             processes: WindowProcesses::default(),
+            synchronizations: Synchronizations::default(),
             regions: regions.collect(),
         }],
         classes,
@@ -184,6 +185,7 @@ fn large_file() -> FileAccess {
             end_s: 600.0,
             company: Company::default(),
             processes: WindowProcesses::default(),
+            synchronizations: Synchronizations::default(),
             regions: regions.collect(),
         }],
         classes: classes.to_vec(),

@@ -12,7 +12,7 @@ mod def;
 mod dummy;
 mod fill;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 mod h2dp;
 mod opt;
 pub mod padp;

@@ -116,6 +116,8 @@ struct FileSum<'a> {
     /// are not known those of all its regions together.
     processes: RangeInclusive<u32>,
     slices: Slices,
+    /// Seconds in which it wrote and nothing was written back yet.
+    idle_s: f64,
     counts: Vec<LayoutCounts<'a>>,
 }
 
@@ -222,6 +224,7 @@ impl<'a> PredictionSum<'a> {
             .windows
             .entry(window.start_s.to_bits())
             .or_insert_with(|| WindowSum { processes: concurrency.processes, files: Vec::new() });
+        let served = Served::of(self.profile, access, window);
         sum.files.push(FileSum {
             region_bytes: access.region_size.0,
             company: window.company,
@@ -232,7 +235,8 @@ impl<'a> PredictionSum<'a> {
                 busiest..=(if known > 0 { known } else { sum }).max(busiest)
             },
             slices: Slices(window.regions.iter().fold(0, |all, region| all | region.slices.0)),
-            counts: counts_by_layout(placement, access, window, &Served::of(self.profile, access, window)),
+            idle_s: if served.has_written_back() { window.synchronizations.idle_s } else { 0.0 },
+            counts: counts_by_layout(placement, access, window, &served),
         });
     }
 
@@ -400,9 +404,17 @@ impl WindowSum<'_> {
     /// Reads and writes; adds the seconds of each server's device to `load_s`.
     fn directions(&self, profile: &Profile, load_s: &mut [f64]) -> [DirectionSum; 2] {
         let same_region = |file: &FileSum<'_>| file.company.same_region.clamp(0.0, 1.0);
-        let [reads, writes] = self.mixes(profile, same_region, load_s);
+        let [reads, mut writes] = self.mixes(profile, same_region, load_s);
+        writes.sum.time_s += self.idle_s();
         let (reads, writes) = rayon::join(|| reads.finish(self.processes), || writes.finish(self.processes));
         [reads, writes]
+    }
+
+    /// Seconds in which the processes write and nothing is written back yet.
+    fn idle_s(&self) -> f64 {
+        let of_all =
+            |file: &FileSum<'_>| (f64::from(*file.processes.end()) / f64::from(self.processes.max(1))).min(1.0);
+        self.files.iter().map(|file| file.idle_s * of_all(file)).sum()
     }
 
     /// The mixes of reads and of writes; `together` says of a file for which share of the time its regions are on their own, which is in the time of

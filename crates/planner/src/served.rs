@@ -3,9 +3,9 @@
 use crate::request::region_bytes;
 use std::collections::BTreeMap;
 use stripewise_layout::{Order, RequestKind, WriteClass};
-use stripewise_model::Profile;
 use stripewise_model::queueing::{BufferedRequests, RegionWriteBack};
-use stripewise_trace::{AccessClass, ClassIndex, FileAccess, RegionAccess, WindowAccess};
+use stripewise_model::{Profile, ServerProfile};
+use stripewise_trace::{AccessClass, ClassIndex, FileAccess, RegionAccess, Synchronizations, WindowAccess};
 
 /// Most bytes of buffered writes that wait for each server: the simulator assumes as many.
 const DIRTY_LIMIT_BYTES: f64 = (256 << 20) as f64;
@@ -34,7 +34,11 @@ impl<'a> Served<'a> {
         if served.has_written_back() {
             let limit_bytes = DIRTY_LIMIT_BYTES * profile.servers.len() as f64;
             let dirty_bytes: f64 = window.regions.iter().map(|region| served.dirty_bytes(region)).sum();
-            served.passes = (dirty_bytes / limit_bytes).max(1.0);
+            let Synchronizations { apart, intervals, under_way_s, .. } = window.synchronizations;
+            // What came while a synchronization was under way is written back again if that had come by.
+            let passed = (under_way_s / (dirty_bytes * fastest_s_per_byte(profile))).min(1.0);
+            let synchronized = if intervals > apart { apart + (intervals - apart) * passed } else { apart };
+            served.passes = (dirty_bytes / limit_bytes).max(synchronized).max(1.0);
         }
         served
     }
@@ -85,5 +89,53 @@ impl<'a> Served<'a> {
 
     fn dirty_bytes(&self, region: &RegionAccess) -> f64 {
         self.written_back(region, 1.0).dirty * region_bytes(self.access, region.region) as f64
+    }
+}
+
+/// Seconds for which a byte keeps all servers busy that write back what they can.
+fn fastest_s_per_byte(profile: &Profile) -> f64 {
+    let kind = RequestKind::Write(WriteClass::Buffered);
+    let bytes_per_s = |server: &ServerProfile| 1.0 / server.line(kind, Order::Sequential).beta_s_per_byte;
+    1.0 / profile.servers.iter().map(bytes_per_s).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::fixtures::{REGION_BYTES, cluster, file, profile};
+    use crate::predict::predict;
+    use stripewise_layout::{ByteCount, Layout, Placement, RequestKind, ServerId, WriteClass};
+    use stripewise_model::{Concurrency, OrderedLines};
+    use stripewise_trace::Synchronizations;
+
+    /// Predicted seconds of as many 64 KiB writes as cover four regions once.
+    fn seconds(synchronizations: Synchronizations) -> f64 {
+        let cluster = cluster(2, 0, 0);
+        let mut profile = profile(&cluster);
+        for server in &mut profile.servers {
+            let (sequential, random) = (server.write_sequential, server.write_random);
+            server.buffered_write = Some(OrderedLines { sequential, random });
+        }
+        let mut access = file(&[16; 4], 4);
+        access.classes[0].kind = RequestKind::Write(WriteClass::Buffered);
+        access.windows[0].synchronizations = synchronizations;
+        let striped = Layout::new([(ServerId(0), 64 << 10), (ServerId(1), 64 << 10)]).unwrap();
+        let placement = Placement::uniform(ByteCount(REGION_BYTES), striped.clone(), striped);
+        let concurrency = Concurrency { processes: 4, processes_per_node: 1 };
+        predict(&placement, &access, &profile, None, concurrency).total.time_s
+    }
+
+    #[test]
+    fn synchronizations_write_back_again_and_begin_late() {
+        let once = Synchronizations { apart: 1.0, intervals: 1.0, ..Synchronizations::default() };
+        assert_eq!(seconds(once), seconds(Synchronizations::default()));
+        let twice = Synchronizations { apart: 2.0, intervals: 2.0, ..Synchronizations::default() };
+        assert!(seconds(twice) > seconds(once));
+        // The longer a synchronization was under way, the more of what it wrote back is written again.
+        let under_way = |under_way_s| seconds(Synchronizations { intervals: 2.0, under_way_s, ..once });
+        assert_eq!(under_way(0.0), seconds(once));
+        assert_eq!(under_way(1e3), seconds(twice));
+        assert!((seconds(once)..seconds(twice)).contains(&under_way(5e-3)));
+        let late = seconds(Synchronizations { idle_s: 0.25, ..once });
+        assert!((late - seconds(once) - 0.25).abs() < 1e-9);
     }
 }

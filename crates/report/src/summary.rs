@@ -127,7 +127,9 @@ fn bytes_by_region(accesses: &FileAccess) -> Vec<f64> {
 mod tests {
     use super::*;
     use stripewise_layout::{Direction, Order, RegionIndex};
-    use stripewise_trace::{AccessClass, ClassIndex, Company, RegionAccess, Slices, WindowAccess, WindowProcesses};
+    use stripewise_trace::{
+        AccessClass, ClassIndex, Company, RegionAccess, Slices, Synchronizations, WindowAccess, WindowProcesses,
+    };
 
     #[test]
     fn regions_get_the_bytes_of_all_classes_and_windows() {
@@ -144,6 +146,7 @@ mod tests {
             end_s: 1.0,
             company: Company::default(),
             processes: WindowProcesses::default(),
+            synchronizations: Synchronizations::default(),
             regions,
         };
         let accesses = FileAccess {

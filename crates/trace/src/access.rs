@@ -104,8 +104,42 @@ pub struct WindowAccess {
     /// How many processes made them.
     #[serde(default)]
     pub processes: WindowProcesses,
+    /// How the file's synchronizations lay among its buffered writes.
+    #[serde(default)]
+    pub synchronizations: Synchronizations,
     /// Accessed regions only, ascending.
     pub regions: Vec<RegionAccess>,
+}
+
+/// How the synchronizations of a file (`fsync` and its like) lay among its buffered writes in one window; nothing of it where there
+/// were none.
+///
+/// A synchronization ends an interval, and a byte that is written in several intervals goes to its server several times. Their number
+/// is that of equal ones which is as uneven as those found, 1 / sum(share^2).
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Synchronizations {
+    /// Intervals, at least 1, or 0 without synchronizations. What was written while a synchronization was under way counts to the
+    /// one before, as where it had yet to come to every byte.
+    pub apart: f64,
+    /// Intervals, at least as many, if every synchronization had written everything back at once.
+    pub intervals: f64,
+    /// How long a synchronization was under way, in the mean over the writes that came meanwhile, seconds.
+    pub under_way_s: f64,
+    /// Seconds that each process spent in buffered writes, in the mean, while no synchronization was under way: the servers had
+    /// nothing to do.
+    pub idle_s: f64,
+}
+
+impl Synchronizations {
+    /// With those of another part of the file's processes, in the same window.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            apart: self.apart.max(other.apart),
+            intervals: self.intervals.max(other.intervals),
+            under_way_s: self.under_way_s.max(other.under_way_s),
+            idle_s: self.idle_s.max(other.idle_s),
+        }
+    }
 }
 
 /// Processes, and the most of them on one client node; 0 where that is not known.

@@ -22,6 +22,7 @@ mod hashing;
 mod instants;
 mod merge;
 pub(crate) mod rows;
+mod synchronized;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -18,8 +18,8 @@ mod warning;
 pub mod workload;
 
 pub use access::{
-    AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, SLICES, Slices, WindowAccess,
-    WindowProcesses,
+    AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, SLICES, Slices, Synchronizations,
+    WindowAccess, WindowProcesses,
 };
 pub use counts::{CountError, CountOptions, Counted, count, count_and_report};
 pub use export::{ExportError, write_csv};

@@ -11,7 +11,8 @@
 //! - All processes are of one node, and slices are not told apart: what is guessed from windows that are past knows none.
 
 use crate::access::{
-    AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, Slices, WindowAccess, WindowProcesses,
+    AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, Slices, Synchronizations, WindowAccess,
+    WindowProcesses,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stripewise_layout::{ByteCount, FileOffset, Order, RegionGeometry, RegionIndex, RequestKind};
@@ -222,7 +223,8 @@ impl LiveFile {
         let regions = regions.collect();
         let (region_bytes, skip) = (self.options.region_size.0.max(1), self.options.forward_skip_bytes);
         let company = Company::of_instants(counts.instants.into_iter(), region_bytes, skip);
-        let window = WindowAccess { start_s, end_s, company, processes, regions };
+        let window =
+            WindowAccess { start_s, end_s, company, processes, synchronizations: Synchronizations::default(), regions };
         FileAccess { path, size_bytes, region_size: self.options.region_size, classes, windows: vec![window] }
     }
 

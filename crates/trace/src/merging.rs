@@ -4,7 +4,8 @@
 //! that several of them access has the sum of their requests and processes.
 
 use crate::access::{
-    AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, Slices, WindowAccess, WindowProcesses,
+    AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, Slices, Synchronizations, WindowAccess,
+    WindowProcesses,
 };
 use crate::counts::classes::{ClassKey, Classes};
 use crate::counts::{CountError, CountOptions, Counted, count_lasting};
@@ -86,6 +87,7 @@ pub fn count_together(traces: &[Trace], options: &CountOptions) -> Result<Counte
                 end_s: (number + 1) as f64 * options.window_s,
                 company: Company::default(),
                 processes: WindowProcesses::default(),
+                synchronizations: Synchronizations::default(),
                 regions: Vec::new(),
             });
         }
@@ -178,6 +180,7 @@ fn merge_window(parts: &[(&WindowAccess, &Vec<u32>)], settled: &[ClassIndex]) ->
     let mut regions: BTreeMap<_, (BTreeMap<ClassIndex, u64>, u32, u32, u64)> = BTreeMap::new();
     let (mut requests, mut same_region, mut adjoining) = (0u64, 0.0, 0.0);
     let mut processes = WindowProcesses::default();
+    let mut synchronizations = Synchronizations::default();
     for (window, map) in parts {
         let mut of_window = 0;
         for region in &window.regions {
@@ -195,6 +198,7 @@ fn merge_window(parts: &[(&WindowAccess, &Vec<u32>)], settled: &[ClassIndex]) ->
         requests += of_window;
         same_region += window.company.same_region * of_window as f64;
         adjoining += window.company.adjoining * of_window as f64;
+        synchronizations = synchronizations.with(window.synchronizations);
     }
     let share = |sum: f64| if requests == 0 { 0.0 } else { sum / requests as f64 };
     let regions = regions.into_iter().map(|(region, (counts, processes, processes_per_node, slices))| RegionAccess {
@@ -209,6 +213,7 @@ fn merge_window(parts: &[(&WindowAccess, &Vec<u32>)], settled: &[ClassIndex]) ->
         end_s: parts[0].0.end_s,
         company: Company { same_region: share(same_region), adjoining: share(adjoining) },
         processes,
+        synchronizations,
         regions: regions.collect(),
     }
 }

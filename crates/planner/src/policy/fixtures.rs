@@ -3,7 +3,7 @@
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, Server, ServerClass, ServerUrl};
 use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_trace::{
-    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess, WindowProcesses,
+    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, Synchronizations, WindowAccess, WindowProcesses,
 };
 
 pub(crate) const REGION_BYTES: u64 = 1 << 20;
@@ -66,6 +66,7 @@ pub(crate) fn file(requests: &[u64], processes: u32) -> FileAccess {
             end_s: 600.0,
             company: Company::default(),
             processes: WindowProcesses::default(),
+            synchronizations: Synchronizations::default(),
             regions: regions.collect(),
         }],
     }

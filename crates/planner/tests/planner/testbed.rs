@@ -5,7 +5,7 @@ use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, Serve
 use stripewise_model::{Concurrency, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, Sources};
 use stripewise_trace::{
-    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess, WindowProcesses,
+    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, Synchronizations, WindowAccess, WindowProcesses,
 };
 
 pub(crate) const KIB: u64 = 1 << 10;
@@ -95,6 +95,7 @@ pub(crate) fn file(
             end_s: 600.0,
             company: Company::default(),
             processes: WindowProcesses::default(),
+            synchronizations: Synchronizations::default(),
             regions: regions.filter(|region| !region.counts.is_empty()).collect(),
         }],
     }
@@ -131,6 +132,7 @@ pub(crate) fn files(region_bytes: u64, windows: usize) -> impl Strategy<Value = 
                 end_s: (window + 1) as f64 * 600.0,
                 company: Company::default(),
                 processes: WindowProcesses::default(),
+                synchronizations: Synchronizations::default(),
                 regions: regions_of(regions, classes.len()),
             });
             FileAccess {

@@ -6,8 +6,8 @@ use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, Serve
 use stripewise_model::{Concurrency, StripePair};
 use stripewise_planner::{Online, Plan, PlanRequest, PolicyName, RequestError, plan};
 use stripewise_trace::{
-    AccessClass, Benchmark, ClassIndex, Company, FileAccess, ProgramCountOptions, RegionAccess, Slices, WindowAccess,
-    WindowProcesses, count_program,
+    AccessClass, Benchmark, ClassIndex, Company, FileAccess, ProgramCountOptions, RegionAccess, Slices,
+    Synchronizations, WindowAccess, WindowProcesses, count_program,
 };
 
 /// Numbers near the ends and in the middle of their range.
@@ -41,6 +41,7 @@ fn wild_file(number: usize, region_bytes: u64) -> impl Strategy<Value = FileAcce
                     end_s: if tidy { window as f64 } else { end_s },
                     company: Company::default(),
                     processes: WindowProcesses::default(),
+                    synchronizations: Synchronizations::default(),
                     regions: wild_regions(regions, tidy),
                 })
                 .collect(),

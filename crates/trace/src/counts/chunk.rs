@@ -4,6 +4,7 @@ use super::CountOptions;
 use super::classes::{ClassKey, Classes, Limits};
 use super::hashing::{Quick, SPREAD};
 use super::instants::{Instants, Place};
+use super::synchronized::SyncNotes;
 use super::table::{Slice, Small, Table};
 use crate::trace::{Chunk, FileIndex, ProcessIndex, TickRange, Trace, TraceTime, decode_at};
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ mod kind {
     pub(super) const RESIZE: u8 = 4;
     pub(super) const POSIX: u8 = 8;
     pub(super) const MPI: u8 = 16;
+    pub(super) const SYNC: u8 = 32;
 }
 
 const KINDS: [u8; 256] = {
@@ -33,6 +35,8 @@ const KINDS: [u8; 256] = {
             Operation::Read => level | kind::DATA,
             Operation::Write => level | kind::DATA | kind::WRITE,
             Operation::Truncate => level | kind::RESIZE,
+            // What stdio holds back goes to the kernel, not to a server.
+            Operation::Sync if !matches!(call, Call::Fflush) => level | kind::SYNC,
             _ => 0,
         };
         index += 1;
@@ -85,6 +89,7 @@ pub(super) struct ChunkFile {
     last_index: usize,
     /// The last request.
     pub(super) last: Option<Held>,
+    pub(super) synced: SyncNotes,
 }
 
 /// What a chunk says.
@@ -155,6 +160,7 @@ impl ChunkFile {
             last_part: 0,
             last_index: usize::MAX,
             last: None,
+            synced: SyncNotes::default(),
         }
     }
 
@@ -218,6 +224,7 @@ impl ChunkFile {
         at: impl Fn(usize) -> Option<(RawEvent, TraceTime, TraceTime)>,
     ) {
         self.table(now.window);
+        self.synced.go_to(now);
         self.part = now.part;
         let (from, to) = (self.last_part, now.part);
         if to <= from {
@@ -314,11 +321,11 @@ pub(super) fn count(
             continue;
         }
         let offset = slot[1];
-        let bytes = if flags & flag::EXTENDED == 0 {
-            slot[2] & 0xFFFF_FFFF
+        let (bytes, ticks_in_call) = if flags & flag::EXTENDED == 0 {
+            (slot[2] & 0xFFFF_FFFF, slot[2] >> 32)
         } else {
             let Some(event) = decode_at(slots, index) else { continue };
-            event.bytes
+            (event.bytes, event.end.0.saturating_sub(event.start.0))
         };
         if *place == UNSEEN {
             let Some(file) = process.files_by_key()[(slot[0] >> 32) as usize] else { continue };
@@ -330,8 +337,14 @@ pub(super) fn count(
             });
         }
         let file = &mut files[*place as usize];
-        if kind & kind::RESIZE != 0 {
-            file.largest_end = file.largest_end.max(if offset < 1 << 62 { offset } else { 0 });
+        if kind & kind::DATA == 0 {
+            if kind & kind::SYNC != 0 {
+                if let Some((_, start, end)) = event_at(index) {
+                    file.synced.sync(instants.place(start), instants.place(end));
+                }
+            } else {
+                file.largest_end = file.largest_end.max(if offset < 1 << 62 { offset } else { 0 });
+            }
             continue;
         }
         let Some((region, last_region)) = regions.of_request(offset, bytes) else {
@@ -349,6 +362,8 @@ pub(super) fn count(
             if kind & kind::WRITE == 0 { RequestKind::Read } else { RequestKind::Write(flag::write_class(flags)) };
         if now.part != file.part {
             if file.first.is_none() {
+                file.synced.go_to(now);
+                file.synced.add(request, ticks_in_call);
                 let start = process.timeline().trace_time(slot[3]);
                 file.first = Some(FirstRequest { offset, bytes, kind: request, place: now, start });
                 (file.last_end, file.last_part, file.last_index) = (end, now.part, index);
@@ -356,6 +371,7 @@ pub(super) fn count(
             }
             file.enter(now, instants, event_at);
         }
+        file.synced.add(request, ticks_in_call);
         let is_random = offset.wrapping_sub(file.last_end) > options.forward_skip_bytes;
         (file.last_end, file.last_index) = (end, index);
         if region == last_region {
@@ -371,6 +387,8 @@ pub(super) fn count(
         }
     }
     for file in &mut files {
+        file.synced.note();
+        file.synced.seconds_per_tick = process.timeline().seconds_per_tick();
         file.last = event_at(file.last_index).map(|(event, start, end)| {
             let (from, to) = (file.last_part, instants.last_part());
             Held { offset: event.offset.0, bytes: event.bytes, start, end, from, to }

@@ -63,6 +63,11 @@ impl Instants {
         (time.0 / self.window_ns).min(u64::from(WINDOW_LIMIT) - 1)
     }
 
+    /// Seconds of a slice.
+    pub(super) fn slice_s(&self, window: u32) -> f64 {
+        self.recorded(u64::from(window) * self.window_ns) as f64 * 1e-9 / f64::from(SLICES)
+    }
+
     /// Where a record that begins at `time` lies.
     pub(super) fn place(&self, time: TraceTime) -> Place {
         let window = self.window_of(time);

@@ -5,6 +5,7 @@ use super::chunk::{ChunkFile, CountedChunk, FirstRequest, Held, Regions};
 use super::classes::{Classes, Limits};
 use super::instants::Instants;
 use super::rows::{Processes, Rows};
+use super::synchronized::Synchronized;
 use crate::access::{Company, FileAccess, WindowAccess, WindowProcesses};
 use crate::trace::{FileIndex, NodeIndex, ProcessIndex, Trace, TraceTime};
 use rayon::prelude::*;
@@ -33,6 +34,7 @@ struct JoinedFile {
     process: Option<ProcessOnFile>,
     /// Part, offset and bytes of the requests that processes had at instants.
     met: Vec<(u32, u64, u64)>,
+    synced: Synchronized,
 }
 
 /// The process whose chunks are being taken up.
@@ -101,6 +103,7 @@ impl JoinedFile {
             windows: BTreeMap::new(),
             process: None,
             met: Vec::new(),
+            synced: Synchronized::default(),
         }
     }
 
@@ -114,6 +117,7 @@ impl JoinedFile {
         mut part: ChunkFile,
     ) {
         self.largest_end = self.largest_end.max(part.largest_end);
+        self.synced.absorb(process, &part.synced);
         let Some(first) = part.first else { return };
         if self.process.as_ref().is_none_or(|before| before.process != process) {
             self.close_process(instants);
@@ -201,6 +205,7 @@ impl JoinedFile {
                 end_s: f64::from(number + 1) * options.window_s,
                 company: regions.as_ref().and_then(|_| company.get(&number).copied()).unwrap_or_default(),
                 processes,
+                synchronizations: self.synced.of_window(number, instants),
                 regions: regions.unwrap_or_default(),
             }
         });

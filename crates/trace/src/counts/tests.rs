@@ -2,9 +2,11 @@
 
 use super::classes::{self, ClassKey};
 use super::*;
-use crate::access::{ClassIndex, Company, ProcessCount, RegionAccess, Slices, WindowAccess, WindowProcesses};
+use crate::access::{
+    ClassIndex, Company, ProcessCount, RegionAccess, Slices, Synchronizations, WindowAccess, WindowProcesses,
+};
 use crate::slots::SlotBuffer;
-use crate::trace::{NodeIndex, ProcessIndex};
+use crate::trace::{NodeIndex, ProcessIndex, TraceTime};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stripewise_capture::call::{Call, Level};
@@ -127,6 +129,7 @@ fn plain_file(
                 end_s: f64::from(window + 1) * options.window_s,
                 company: plain_company(trace, options, file, window, cells),
                 processes: WindowProcesses::default(),
+                synchronizations: plain_synchronizations(trace, options, file, window),
                 regions: cells
                     .iter()
                     .filter(|((in_window, _), _)| *in_window == window)
@@ -169,6 +172,92 @@ fn plain_company(trace: &Trace, options: &CountOptions, file: usize, window: u32
     });
     let instants: Vec<Vec<(u64, u64)>> = instants.collect();
     Company::of_instants(instants.into_iter(), options.region_size.0, options.forward_skip_bytes)
+}
+
+/// Writes in intervals, and what was written while a synchronization was under way, slice by slice.
+fn plain_synchronizations(trace: &Trace, options: &CountOptions, file: usize, window: u32) -> Synchronizations {
+    let slice_of = |time: TraceTime| {
+        let of_window = (time.0 / window_ns(options)) as u32;
+        let into = time.0 % window_ns(options) * 64 / recorded_ns(trace, options, of_window);
+        (of_window, into.min(63) as usize)
+    };
+    let (mut writes, mut ns) = ([0u64; 64], 0.0);
+    let mut syncs: Vec<Vec<ProcessIndex>> = vec![Vec::new(); 64];
+    let (mut under_way, mut writers, mut writing_ns) = ([false; 64], BTreeSet::new(), [0u64; 64]);
+    for event in trace.events() {
+        let is_of_file = event.file.is_some_and(|found| found.0 as usize == file);
+        if !is_of_file || Some(event.call.level()) != trace.files[file].data_level() || event.errno != 0 {
+            continue;
+        }
+        let ((begin_window, begin), (end_window, end)) = (slice_of(event.start), slice_of(event.end));
+        match event.operation() {
+            stripewise_capture::Operation::Sync => {
+                if begin_window == window {
+                    syncs[begin].push(event.process);
+                }
+                for (slice, under_way) in under_way.iter_mut().enumerate() {
+                    let at = (window, slice);
+                    let is_near = window == begin_window || window == end_window;
+                    *under_way |= is_near && (begin_window, begin) < at && at <= (end_window, end);
+                }
+            }
+            stripewise_capture::Operation::Write if event.bytes > 0 && begin_window == window => {
+                writes[begin] += 1;
+                writing_ns[begin] += event.end.0 - event.start.0;
+                writers.insert(event.process);
+            }
+            _ => {}
+        }
+    }
+    if syncs.iter().all(Vec::is_empty) {
+        return Synchronizations::default();
+    }
+    let (mut apart, mut every, mut is_ended) = (vec![0.0], vec![0.0], false);
+    let (mut meanwhile, mut waited) = (0.0, 0.0);
+    for slice in 0..64 {
+        let processes = syncs[slice].iter().collect::<BTreeSet<_>>().len();
+        let rounds = if processes > 0 { syncs[slice].len().div_ceil(processes) } else { 0 };
+        let shares = vec![writes[slice] as f64 / rounds.max(1) as f64; rounds.max(1)];
+        for (number, share) in shares.iter().enumerate() {
+            *every.last_mut().unwrap() += share;
+            if number < rounds {
+                every.push(0.0);
+            }
+        }
+        if under_way[slice] {
+            let begin = (0..slice).rev().find(|before| !under_way[*before]).unwrap_or(0);
+            meanwhile += writes[slice] as f64;
+            waited += writes[slice] as f64 * (slice - begin) as f64;
+            *apart.last_mut().unwrap() += writes[slice] as f64;
+            continue;
+        }
+        ns += writing_ns[slice] as f64;
+        if is_ended {
+            apart.push(0.0);
+        }
+        *apart.last_mut().unwrap() += shares[0];
+        shares[1..].iter().for_each(|share| apart.insert(0, *share));
+        is_ended = rounds > 0;
+    }
+    let count = |intervals: Vec<f64>| {
+        let (sum, squares) = (intervals.iter().sum::<f64>(), intervals.iter().map(|share| share * share).sum::<f64>());
+        if sum > 0.0 { sum * sum / squares } else { 1.0 }
+    };
+    let slice_s = recorded_ns(trace, options, window) as f64 * 1e-9 / 64.0;
+    Synchronizations {
+        apart: count(apart),
+        intervals: count(every),
+        under_way_s: if meanwhile > 0.0 { waited / meanwhile * slice_s } else { 0.0 },
+        idle_s: ns * 1e-9 / writers.len().max(1) as f64,
+    }
+}
+
+/// The figures of synchronizations come out of sums in another order, and of ticks that are rounded.
+fn without_synchronizations(files: &[FileAccess]) -> (Vec<FileAccess>, Vec<Synchronizations>) {
+    let mut bare = files.to_vec();
+    let windows = bare.iter_mut().flat_map(|file| &mut file.windows);
+    let taken = windows.map(|window| std::mem::take(&mut window.synchronizations)).collect();
+    (bare, taken)
 }
 
 #[derive(Clone, Debug)]
@@ -221,8 +310,10 @@ fn trace_of(steps: &[Step], is_tick_clock: bool) -> Trace {
         let start = now[step.process];
         let bytes = if step.failed { 0 } else { step.bytes };
         ends.insert((step.process, step.file), (offset + bytes) % (1 << 41));
-        let mut event =
-            RawEvent::new(step.call, FileKey(step.file), FileOffset(offset), bytes, Ticks(start), Ticks(start + 9));
+        // Synchronizations last longer than other calls, some longer than the next ones of other processes.
+        let lasts = if step.call == Call::Fsync { 3 * step.wait_ns } else { 9 };
+        let end = Ticks(start + lasts);
+        let mut event = RawEvent::new(step.call, FileKey(step.file), FileOffset(offset), bytes, Ticks(start), end);
         event.errno = if step.failed { 5 } else { 0 };
         slots[step.process].push_event(&event);
         now[step.process] += step.wait_ns;
@@ -270,7 +361,15 @@ proptest! {
         let limits = Limits::new(class_limit);
         let instants = Instants::new(&options, trace.duration(), trace.processes.len());
         let counted = count_in_chunks(&trace, &options, &instants, &limits, chunk_slots, batch_slots);
-        prop_assert_eq!(counted, Counted { files: plain, impossible: 0 });
+        prop_assert_eq!(counted.impossible, 0);
+        let ((counted, found), (plain, expected)) = (without_synchronizations(&counted.files), without_synchronizations(&plain));
+        prop_assert_eq!(counted, plain);
+        for (found, expected) in found.iter().zip(&expected) {
+            let figures = |of: &Synchronizations| [of.apart, of.intervals, of.under_way_s, of.idle_s];
+            let is_near = |(found, expected): (f64, f64)| (found - expected).abs() <= 1e-6 * expected.abs() + 1e-7;
+            let are_near = figures(found).into_iter().zip(figures(expected)).all(is_near);
+            prop_assert!(are_near, "{:?} where {:?} is expected", found, expected);
+        }
     }
 
     /// Where sizes are too many to tell apart, the result still does not depend on chunks, and no request is lost.

@@ -32,6 +32,7 @@ fn any_access() -> impl Strategy<Value = FileAccess> {
                         file: ProcessCount { processes: size as u32 + 2, per_node: size as u32 },
                         run: ProcessCount { processes: size as u32 + 9, per_node: size as u32 + 1 },
                     },
+                    synchronizations: Synchronizations { apart: 1.0, ..Synchronizations::default() },
                     regions: regions
                         .into_iter()
                         .map(|(region, (counts, processes, processes_per_node, slices))| RegionAccess {
@@ -116,6 +117,7 @@ fn what_does_not_belong_together_is_refused() {
             end_s: window_s,
             company: Company::default(),
             processes: WindowProcesses::default(),
+            synchronizations: Synchronizations::default(),
             regions: Vec::new(),
         }],
     };

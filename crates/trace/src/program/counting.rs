@@ -8,7 +8,7 @@
 //! so a program may be as long as it likes.
 
 use super::{Program, Step};
-use crate::access::{Company, FileAccess, ProcessCount, SLICES, WindowAccess, WindowProcesses};
+use crate::access::{Company, FileAccess, ProcessCount, SLICES, Synchronizations, WindowAccess, WindowProcesses};
 use crate::counts::classes::{ClassKey, Classes, Limits};
 use crate::counts::rows::{Processes, Rows};
 use crate::trace::{NodeIndex, ProcessIndex};
@@ -183,6 +183,7 @@ impl FileCounts {
                 end_s: (phase + 1) as f64 * options.window_s,
                 company: Company::of_instants(instants, options.region_size.0, options.forward_skip_bytes),
                 processes: WindowProcesses { file: rows.processes(), run: of_run[phase] },
+                synchronizations: Synchronizations::default(),
                 regions: rows.finish(&map),
             }
         });

@@ -58,6 +58,10 @@ impl Timeline {
         self.base_ns.saturating_add(delta)
     }
 
+    pub(crate) fn seconds_per_tick(&self) -> f64 {
+        if self.exact { 1e-9 } else { self.ns_per_tick * 1e-9 }
+    }
+
     pub(super) fn unix_ns(&self, ticks: u64) -> u64 {
         u64::try_from(self.ns(ticks)).unwrap_or(0)
     }

@@ -328,7 +328,9 @@ pub(super) mod tests {
     use rand::SeedableRng;
     use std::collections::{HashMap, HashSet};
     use stripewise_layout::{ByteCount, ServerId};
-    use stripewise_trace::{ClassIndex, Company, RegionAccess, Slices, WindowAccess, WindowProcesses};
+    use stripewise_trace::{
+        ClassIndex, Company, RegionAccess, Slices, Synchronizations, WindowAccess, WindowProcesses,
+    };
 
     const REGION_BYTES: u64 = 1 << 20;
 
@@ -349,6 +351,7 @@ pub(super) mod tests {
             end_s: 1.0,
             company: Company::default(),
             processes: WindowProcesses::default(),
+            synchronizations: Synchronizations::default(),
             regions,
         };
         FileAccess {

@@ -4,7 +4,7 @@ use crate::request::Online;
 use std::collections::HashMap;
 use stripewise_layout::RegionIndex;
 use stripewise_trace::{
-    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess, WindowProcesses,
+    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, Synchronizations, WindowAccess, WindowProcesses,
 };
 
 /// Weight of a guess relative to the next one when it is asked how right guesses are: slower than the accesses themselves are forgotten, since
@@ -142,6 +142,7 @@ fn empty(window: usize) -> WindowAccess {
         end_s: window as f64,
         company: Company::default(),
         processes: WindowProcesses::default(),
+        synchronizations: Synchronizations::default(),
         regions: Vec::new(),
     }
 }
