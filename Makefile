@@ -16,13 +16,17 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-demo demo check test test-cargo test-programs torture fuzz bench bench-devices install clean
+.PHONY: help setup engines build build-demo demo check test test-cargo test-programs torture fuzz bench bench-devices install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
 setup: ## install the packages that are missing (or name them)
 	@setup/install
+
+# Tests that need an engine say that they are skipped where it cannot be had.
+engines: ## install Ceph and etcd for the tests that run on them, where this user may
+	@setup/install --engines || echo "== tests on storage engines will be skipped: see above"
 
 # One after the other: built together, the library would link what the command's features add to the crates that both use.
 build: setup ## the command and the preload library, release build
@@ -40,7 +44,7 @@ check: ## format, lints, dependencies, documentation; names the tools that are m
 
 test: ## everything: make check, builds, unit and integration tests, real programs under redirection
 	@start=$$(date +%s); \
-	for stage in setup check test-cargo test-programs; do \
+	for stage in setup engines check test-cargo test-programs; do \
 	    echo "== $$stage"; \
 	    $(MAKE) --no-print-directory $$stage || { echo "== $$stage failed: make test stops here"; exit 1; }; \
 	done; \

@@ -13,6 +13,7 @@
 //! | `rmt`, `table`, `description` | | the mapping table; what is done with it at a start and a stop; what servers are told |
 //! | `flushing` | `Flusher` | makes the table's changes durable that nobody has synced |
 //! | `proof`, `ancestors`, `aside`, `connection`, `permission` | | what a descriptor proves; a client's connection, and what its user may do |
+//! | `rados` | | Ceph's pools: librados, loaded where it is needed |
 //! | `rechecks` | `Rechecks` | files to look at again |
 //! | `capacity`, `standing` | `Capacity` | promises and capacities; which servers can be used |
 //! | `drained` | `Drained` | servers that are being emptied |
@@ -83,6 +84,7 @@ mod placements;
 mod placing;
 mod proof;
 mod quiescing;
+pub mod rados;
 mod rebuilding;
 mod rechecks;
 mod recovery;
