@@ -2,6 +2,9 @@
 
 #[path = "striped/broker_together.rs"]
 mod broker_together;
+#[allow(dead_code, reason = "shared with another test")]
+#[path = "rados/ceph.rs"]
+mod ceph;
 #[path = "striped/damaged.rs"]
 mod damaged;
 #[path = "striped/devices.rs"]
@@ -45,6 +48,8 @@ mod narrow;
 mod observed;
 #[path = "striped/occupied.rs"]
 mod occupied;
+#[path = "striped/on_ceph.rs"]
+mod on_ceph;
 #[path = "striped/power.rs"]
 mod power;
 #[path = "striped/power_lost.rs"]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::io::{IoSlice, IoSliceMut};
 use stripewise_broker::BrokerOptions;
 use stripewise_layout::{ByteCount, FileOffset, Layout, Placement, ServerId};
-use stripewise_store::client::ClientOptions;
+use stripewise_store::client::{Client, ClientOptions};
 
 const REGION: u64 = 4096;
 const SPAN: u64 = 5 * REGION;
@@ -110,8 +110,12 @@ fn a_file_with_fragments_on_ssds_is_a_vector_of_bytes() {
 
 fn agrees_with_a_vector(world: &World, broker: BrokerOptions, client: ClientOptions) {
     let _broker = world.broker_with(broker);
-    let client = &world.client_with(client);
-    let config = ProptestConfig { cases: 150, ..ProptestConfig::default() };
+    agrees_with_a_vector_in(150, world, &world.client_with(client));
+}
+
+/// So many files of a cluster of 5 servers, whose broker runs.
+pub(crate) fn agrees_with_a_vector_in(cases: u32, world: &World, client: &Client) {
+    let config = ProptestConfig { cases, ..ProptestConfig::default() };
     proptest!(config, |(placement in placements(), ops in ops())| {
         let (stub, first) = world.create_unnamed(client, placement);
         let read_only = std::fs::File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&stub))).unwrap();

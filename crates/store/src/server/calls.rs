@@ -97,7 +97,7 @@ impl KeptOperation {
 }
 
 /// [`ObjectStore::perform_batch`] of a store that answers at once: the calls one after the other, then `others`.
-pub(super) fn perform_in_turn(store: &dyn ObjectStore, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
+pub fn perform_in_turn(store: &dyn ObjectStore, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
     for call in batch {
         call.completion = Some(call.operation.run_on(store));
     }

@@ -1,0 +1,438 @@
+//! `rados://POOL`: a server that is a pool.
+//!
+//! A cluster's objects are in the namespace `stripewise-ID` of each pool, ID being the cluster's:
+//!
+//! | object | what |
+//! |---|---|
+//! | `server` | the marker. Its keys say which cluster and server the pool is, and under which addresses its agent is known |
+//! | `FILE` | a file's description; its keys name the file's objects, each before it is made and until it is removed |
+//! | `FILE/REGION.GENERATION` | an object, with its epoch as an attribute |
+//!
+//! Whoever opens a server shuts out the agent that had it before: what that one sent and nobody heard of must not arrive later. Only
+//! the holder of the broker's lock opens servers, so the other one is gone.
+
+use super::error::RadosError;
+use super::{Connection, Epoch, MAX_OBJECT_BYTES, Operation, Piece, Pool, Request};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stripewise_layout::{Direction, FileId, Generation, RegionIndex};
+use stripewise_store::server::{
+    self, Call, Capabilities, FIRST_LINE_OF_DESCRIPTIONS, FreeSpace, Handle, ObjectHandle, ObjectName, ObjectSize,
+    ObjectStore, OpenMode, Ownership, ServerError, Standing, Syncing, Transfer,
+};
+
+/// Name of the marker.
+const MARKER: &str = "server";
+const CLUSTER: &str = "cluster";
+const SERVER: &str = "server";
+const AGENT: &str = "agent";
+/// In a description's name its keys are objects; no object is called so.
+const NO_VALUE: &[u8] = b"";
+
+/// Objects in a pool.
+pub struct RadosServer {
+    cluster: String,
+    name: String,
+    pool: Pool,
+    /// Of what shares its free space: the same for pools that lie by the same rule.
+    sharing: u64,
+}
+
+/// The namespace of a cluster's objects.
+fn namespace_of(cluster: &str) -> String {
+    format!("stripewise-{cluster}")
+}
+
+/// Makes a pool the server `name` of a cluster.
+///
+/// # Errors
+/// [`ServerError::Unusable`] where it is another server already, is erasure-coded, or cannot be written.
+pub fn prepare(connection: &Arc<Connection>, cluster: &str, name: &str, pool: &str) -> Result<(), ServerError> {
+    let unusable = |error: RadosError| ServerError::Unusable { server: name.to_owned(), what: error.to_string() };
+    let pool = Pool::open(connection, pool, &namespace_of(cluster)).map_err(unusable)?;
+    let keys: BTreeMap<String, Vec<u8>> = match pool.keys(MARKER) {
+        Ok(keys) => keys.into_iter().collect(),
+        Err(RadosError::Missing { .. }) => BTreeMap::new(),
+        Err(error) => return Err(unusable(error)),
+    };
+    match keys.get(SERVER) {
+        Some(other) if other != name.as_bytes() => {
+            let other = String::from_utf8_lossy(other);
+            let what = format!("pool {} is server {other} of this cluster already; name another pool", pool.name());
+            Err(ServerError::Unusable { server: name.to_owned(), what })
+        }
+        Some(_) => Ok(()),
+        None => pool
+            .run(MARKER, Operation::SetKeys(&[(CLUSTER, cluster.as_bytes()), (SERVER, name.as_bytes())]))
+            .map(drop)
+            .map_err(unusable),
+    }
+}
+
+impl RadosServer {
+    /// Opens server `name` of a cluster, and shuts out whoever had it before.
+    ///
+    /// # Errors
+    /// [`ServerError::Unusable`] where the pool is not this server (its marker), or does not answer.
+    pub fn open(connection: &Arc<Connection>, cluster: &str, name: &str, pool: &str) -> Result<Self, ServerError> {
+        let unusable = |what: String| ServerError::Unusable { server: name.to_owned(), what };
+        let fault = |error: RadosError| unusable(error.to_string());
+        let pool = Pool::open(connection, pool, &namespace_of(cluster)).map_err(fault)?;
+        let sharing = sharing_of(connection, pool.name()).map_err(fault)?;
+        let server = Self { cluster: cluster.to_owned(), name: name.to_owned(), pool, sharing };
+        let keys = server.check_marker()?;
+        let addresses = connection.addresses().map_err(fault)?;
+        if let Some(before) = keys.get(AGENT)
+            && before != addresses.as_bytes()
+        {
+            connection.shut_out(&String::from_utf8_lossy(before)).map_err(fault)?;
+        }
+        server.pool.run(MARKER, Operation::SetKeys(&[(AGENT, addresses.as_bytes())])).map_err(fault)?;
+        Ok(server)
+    }
+
+    fn unusable(&self, what: String) -> ServerError {
+        ServerError::Unusable { server: self.name.clone(), what }
+    }
+
+    /// What the marker says, if it is this server's.
+    fn check_marker(&self) -> Result<BTreeMap<String, Vec<u8>>, ServerError> {
+        let pool = self.pool.name();
+        let keys: BTreeMap<String, Vec<u8>> = match self.pool.keys(MARKER) {
+            Ok(keys) => keys.into_iter().collect(),
+            Err(RadosError::Missing { .. }) => {
+                let cluster = &self.cluster;
+                return Err(self.unusable(format!("pool {pool} holds nothing of cluster {cluster}; another pool was meant, or its objects were removed")));
+            }
+            Err(error) => return Err(self.unusable(error.to_string())),
+        };
+        let is = |key: &str, expected: &str| keys.get(key).is_some_and(|found| found == expected.as_bytes());
+        if is(CLUSTER, &self.cluster) && is(SERVER, &self.name) {
+            return Ok(keys);
+        }
+        let found = keys.get(SERVER).map_or_else(|| "none".into(), |found| String::from_utf8_lossy(found));
+        Err(self.unusable(format!("pool {pool} is server {found} of this cluster; correct its url in cluster.toml")))
+    }
+
+    /// What an error means to those who use servers.
+    fn fault(&self, object: Option<ObjectName>, error: RadosError) -> ServerError {
+        let server = self.name.clone();
+        match (error, object) {
+            // Of an object that has moved on nothing is left for those who still name its old epoch.
+            (RadosError::Missing { .. } | RadosError::WrongEpoch { .. }, Some(object)) => {
+                ServerError::Missing { server, object }
+            }
+            (RadosError::Exists { .. }, Some(object)) => ServerError::Exists { server, object },
+            (RadosError::Full { .. }, _) => ServerError::NoSpace { server },
+            (error, _) => ServerError::Unusable { server, what: error.to_string() },
+        }
+    }
+
+    fn run(&self, object: ObjectName, operation: Operation<'_>) -> Result<u64, ServerError> {
+        self.pool.run(&object.to_string(), operation).map_err(|error| self.fault(Some(object), error))
+    }
+
+    fn run_plain(&self, object: &str, operation: Operation<'_>) -> Result<u64, ServerError> {
+        self.pool.run(object, operation).map_err(|error| self.fault(None, error))
+    }
+
+    /// The same of an object that need not be there.
+    fn run_if_there(&self, object: &str, operation: Operation<'_>) -> Result<Option<u64>, ServerError> {
+        match self.pool.run(object, operation) {
+            Ok(result) => Ok(Some(result)),
+            Err(RadosError::Missing { .. }) => Ok(None),
+            Err(error) => Err(self.fault(None, error)),
+        }
+    }
+
+    /// The description of a file; `None`: there is none.
+    fn description(&self, file: FileId) -> Result<Option<String>, ServerError> {
+        let name = file.to_string();
+        let Some(length) = self.run_if_there(&name, Operation::StatPlain)? else { return Ok(None) };
+        let mut text = vec![0; length as usize];
+        let mut at = 0;
+        while at < text.len() {
+            let into = Piece::to_fill(&mut text[at..]);
+            let Some(bytes) = self.run_if_there(&name, Operation::ReadPlain { offset: at as u64, into })? else {
+                return Ok(None);
+            };
+            if bytes == 0 {
+                break;
+            }
+            at += bytes as usize;
+        }
+        text.truncate(at);
+        Ok((at > 0).then(|| String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// Removes an object, then its name among its file's.
+    fn remove_named(&self, file: FileId, object: &str) -> Result<(), ServerError> {
+        self.run_if_there(object, Operation::Remove { epoch: None })?;
+        let key = object.rsplit('/').next().unwrap_or_default();
+        self.run_if_there(&file.to_string(), Operation::RemoveKeys(&[key])).map(drop)
+    }
+}
+
+/// `REGION.GENERATION`
+fn key_of(object: ObjectName) -> String {
+    format!("{}.{}", object.region, object.generation)
+}
+
+/// `FILE/REGION.GENERATION`; `None` of any other name.
+fn parse_name(name: &str) -> Option<ObjectName> {
+    let (file, rest) = name.split_once('/')?;
+    let (region, generation) = rest.split_once('.')?;
+    let object = ObjectName {
+        file: file.parse().ok()?,
+        region: RegionIndex(region.parse().ok()?),
+        generation: Generation(generation.parse().ok()?),
+    };
+    (object.to_string() == name).then_some(object)
+}
+
+fn ask(connection: &Connection, command: &serde_json::Value, pool: &str) -> Result<serde_json::Value, RadosError> {
+    let answer = connection.command(&command.to_string())?;
+    serde_json::from_slice(&answer).map_err(|error| RadosError::Answer {
+        about: format!("pool {pool}"),
+        action: "a command of the monitors",
+        what: error.to_string(),
+    })
+}
+
+/// A number for the cluster and the pool's rule of placement: pools with one number fill the same devices.
+fn sharing_of(connection: &Connection, pool: &str) -> Result<u64, RadosError> {
+    let command = serde_json::json!({"prefix": "osd pool get", "pool": pool, "var": "crush_rule", "format": "json"});
+    let answer = ask(connection, &command, pool)?;
+    let rule = answer["crush_rule"].as_str().unwrap_or_default();
+    let text = format!("{}/{rule}", connection.fsid()?);
+    Ok(twox_hash::XxHash3_64::oneshot(text.as_bytes()))
+}
+
+/// What a pool can still take: the managers' figure. Where none runs, what is free on the devices of one placement group, less what Ceph keeps free: of a
+/// pool on several devices that is less than it can take.
+fn free_bytes_of(connection: &Connection, pool: &str) -> Result<u64, RadosError> {
+    let unreadable = |what: &str| RadosError::Answer {
+        about: format!("pool {pool}"),
+        action: "what is free",
+        what: what.to_owned(),
+    };
+    let usage = ask(connection, &serde_json::json!({"prefix": "df", "format": "json"}), pool)?;
+    if usage["stats"]["total_bytes"].as_u64().is_some_and(|total| total > 0) {
+        let pools = usage["pools"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let found = pools.iter().find(|found| found["name"] == pool);
+        let free = found.and_then(|found| found["stats"]["max_avail"].as_u64());
+        return free.ok_or_else(|| unreadable("the pool is not listed"));
+    }
+    let map = serde_json::json!({"prefix": "osd map", "pool": pool, "object": MARKER, "format": "json"});
+    let map = ask(connection, &map, pool)?;
+    let ratios = ask(connection, &serde_json::json!({"prefix": "osd dump", "format": "json"}), pool)?;
+    let full_ratio = ratios["full_ratio"].as_f64().unwrap_or(0.95);
+    let mut least = None;
+    for osd in map["acting"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        let osd = osd.as_i64().and_then(|osd| i32::try_from(osd).ok()).ok_or_else(|| unreadable("no OSD's number"))?;
+        let answer = connection.osd_command(osd, r#"{"prefix":"perf dump","format":"json"}"#)?;
+        let counters: serde_json::Value =
+            serde_json::from_slice(&answer).map_err(|error| unreadable(&error.to_string()))?;
+        let figure = |name: &str| counters["osd"][name].as_u64().ok_or_else(|| unreadable(name));
+        let kept = (figure("stat_bytes")? as f64 * (1.0 - full_ratio)) as u64;
+        let free = figure("stat_bytes_avail")?.saturating_sub(kept);
+        least = Some(least.map_or(free, |least: u64| least.min(free)));
+    }
+    least.ok_or_else(|| unreadable("no OSD serves the pool"))
+}
+
+/// A transfer as one operation over contiguous memory.
+struct Contiguous {
+    object: String,
+    /// Of a transfer whose memory is in several pieces.
+    own: Option<Vec<u8>>,
+}
+
+impl ObjectStore for RadosServer {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            plain_descriptors: false,
+            overlaps: true,
+            ownership: false,
+            syncing: Syncing::Nothing,
+            guarded_writes: true,
+            max_object_bytes: MAX_OBJECT_BYTES,
+            coherent_between_hosts: true,
+            free_space: FreeSpace::OfFileSystem,
+        }
+    }
+
+    fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
+        let mut prepared = Vec::with_capacity(batch.len());
+        for transfer in &mut *batch {
+            let Handle::Named(object) = transfer.handle else {
+                let what = "its objects have names, and were asked for by a descriptor".to_owned();
+                transfer.completion = Some(Err(self.unusable(what)));
+                prepared.push(None);
+                continue;
+            };
+            let own = (transfer.memory.pieces().len() != 1).then(|| match transfer.memory.direction() {
+                Direction::Read => vec![0; transfer.memory.bytes()],
+                Direction::Write => {
+                    transfer.memory.slices_to_take().iter().flat_map(|piece| piece.iter().copied()).collect()
+                }
+            });
+            prepared.push(Some(Contiguous { object: object.to_string(), own }));
+        }
+        let (mut requests, mut numbers) = (Vec::new(), Vec::new());
+        for (number, (transfer, prepared)) in batch.iter_mut().zip(&mut prepared).enumerate() {
+            let Some(Contiguous { object, own }) = prepared else { continue };
+            let piece = match (own, transfer.memory.direction()) {
+                (Some(own), _) => Piece::to_fill(own),
+                (None, _) => {
+                    let piece = transfer.memory.pieces()[0];
+                    // SAFETY: memory that was lent in the transfer's direction until this returns, which waits for all operations.
+                    unsafe { Piece::from_raw(piece.iov_base.cast(), piece.iov_len) }
+                }
+            };
+            let (epoch, offset) = (Epoch::FIRST, transfer.offset.0);
+            let operation = match transfer.memory.direction() {
+                Direction::Read => Operation::Read { epoch, offset, into: piece },
+                Direction::Write => Operation::Write { epoch, offset, from: piece },
+            };
+            requests.push(Request { object, operation });
+            numbers.push(number);
+        }
+        let results = self.pool.run_with(requests, others);
+        for (number, result) in numbers.into_iter().zip(results) {
+            let (transfer, prepared) = (&mut batch[number], &prepared[number]);
+            let Handle::Named(object) = transfer.handle else { continue };
+            let is_read = transfer.memory.direction() == Direction::Read;
+            transfer.completion = Some(match result {
+                Ok(bytes) if is_read => {
+                    if let Some(own) = prepared.as_ref().and_then(|prepared| prepared.own.as_ref()) {
+                        let mut rest = &own[..bytes as usize];
+                        for piece in transfer.memory.slices_to_fill() {
+                            let (now, later) = rest.split_at(rest.len().min(piece.len()));
+                            piece[..now.len()].copy_from_slice(now);
+                            rest = later;
+                        }
+                    }
+                    Ok(bytes as usize)
+                }
+                Ok(_) => Ok(transfer.memory.bytes()),
+                Err(error) => Err(self.fault(Some(object), error)),
+            });
+        }
+    }
+
+    fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
+        server::calls::perform_in_turn(self, batch, others);
+    }
+
+    fn probe(&self) -> Result<(), ServerError> {
+        self.check_marker().map(drop)
+    }
+
+    fn standing(&self) -> Result<Standing, ServerError> {
+        self.check_marker()?;
+        Ok(Standing { free_bytes: self.free_bytes()?, file_system: Some(self.sharing) })
+    }
+
+    fn create_expecting(&self, object: ObjectName, _: Ownership, _: u64) -> Result<(), ServerError> {
+        let key = key_of(object);
+        self.run_plain(&object.file.to_string(), Operation::SetKeys(&[(key.as_str(), NO_VALUE)]))?;
+        self.run(object, Operation::Create { epoch: Epoch::FIRST }).map(drop)
+    }
+
+    fn open_as(&self, object: ObjectName, _: OpenMode) -> Result<ObjectHandle, ServerError> {
+        self.run(object, Operation::Stat { epoch: Epoch::FIRST })?;
+        Ok(ObjectHandle::Named(object))
+    }
+
+    fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
+        let bytes = self.run(object, Operation::Stat { epoch: Epoch::FIRST })?;
+        Ok(ObjectSize { end_bytes: bytes, occupied_bytes: bytes })
+    }
+
+    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
+        if self.size(object)?.end_bytes <= length {
+            return Ok(());
+        }
+        self.run(object, Operation::Truncate { epoch: Epoch::FIRST, length }).map(drop)
+    }
+
+    fn sync(&self, handle: Handle<'_>) -> Result<(), ServerError> {
+        match handle {
+            Handle::Named(object) => self.size(object).map(drop),
+            Handle::Descriptor(_) => Err(self.unusable("its objects have no descriptors".to_owned())),
+        }
+    }
+
+    fn sync_names(&self, _: FileId) -> Result<(), ServerError> {
+        Ok(())
+    }
+
+    fn set_ownership(&self, object: ObjectName, _: Ownership) -> Result<(), ServerError> {
+        self.size(object).map(drop)
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), ServerError> {
+        self.remove_named(object.file, &object.to_string())
+    }
+
+    fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
+        let name = file.to_string();
+        let keys = match self.pool.keys(&name) {
+            Ok(keys) => keys,
+            Err(RadosError::Missing { .. }) => return Ok(()),
+            Err(error) => return Err(self.fault(None, error)),
+        };
+        for (key, _) in keys {
+            self.run_if_there(&format!("{name}/{key}"), Operation::Remove { epoch: None })?;
+        }
+        self.run_if_there(&name, Operation::Remove { epoch: None }).map(drop)
+    }
+
+    fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError> {
+        let name = file.to_string();
+        // The file's lock is held by whoever describes it, so nobody else appends meanwhile.
+        let before = self.run_if_there(&name, Operation::StatPlain)?;
+        let text = match before {
+            Some(length) if length > 0 => lines.to_owned(),
+            _ => format!("{FIRST_LINE_OF_DESCRIPTIONS}\n{head}{lines}"),
+        };
+        if before.is_none() {
+            self.run_plain(&name, Operation::SetKeys(&[]))?;
+        }
+        self.run_plain(&name, Operation::Append { from: text.as_bytes() })?;
+        Ok(before.unwrap_or(0) + text.len() as u64)
+    }
+
+    fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError> {
+        self.run_plain(&file.to_string(), Operation::Replace { from: text.as_bytes() }).map(drop)
+    }
+
+    fn sync_description(&self, _: FileId) -> Result<(), ServerError> {
+        Ok(())
+    }
+
+    fn descriptions(&self) -> Result<Vec<(FileId, String)>, ServerError> {
+        let names = self.pool.list().map_err(|error| self.fault(None, error))?;
+        let mut found = Vec::new();
+        for file in names.iter().filter_map(|name| name.parse::<FileId>().ok()) {
+            if let Some(text) = self.description(file)? {
+                found.push((file, text));
+            }
+        }
+        Ok(found)
+    }
+
+    fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
+        let names = self.pool.list().map_err(|error| self.fault(None, error))?;
+        Ok(names.iter().filter_map(|name| parse_name(name)).collect())
+    }
+
+    fn free_bytes(&self) -> Result<u64, ServerError> {
+        free_bytes_of(self.pool.connection(), self.pool.name()).map_err(|error| self.fault(None, error))
+    }
+}

@@ -1,0 +1,152 @@
+//! Servers that are pools of a real Ceph: the same files, moves and checks as on directories. Skipped, and said so, where no Ceph can be had.
+//!
+//! Broker and client are in one process here and share a connection.
+
+use crate::ceph::Ceph;
+use crate::model::agrees_with_a_vector_in;
+use crate::moves::{REGION, all_done, check, layout, order, start_moves, wait_for};
+use crate::world::{World, open_stub, read, write};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use stripewise_broker::rados::{Connection, Epoch, Operation, Pool, RadosError, RadosServer, prepare};
+use stripewise_broker::{BrokerOptions, WrapServer};
+use stripewise_layout::{ByteCount, FileOffset, Placement};
+use stripewise_store::client::{ClientOptions, OpenServer};
+use stripewise_store::server::{ObjectStore, ServerError};
+
+/// The cluster of every world.
+const CLUSTER: &str = "c0ffee";
+
+/// By the directory that the servers' directories lie in: a client's servers are opened by a plain function.
+static CONNECTIONS: Mutex<BTreeMap<PathBuf, Arc<Connection>>> = Mutex::new(BTreeMap::new());
+
+/// Server `sN` is `poolN`, in the place of its directory.
+fn open(root: &Path, name: &str) -> Result<Box<dyn ObjectStore>, ServerError> {
+    let connection = Arc::clone(&CONNECTIONS.lock().unwrap()[root]);
+    let pool = name.replace('s', "pool");
+    Ok(Box::new(RadosServer::open(&connection, CLUSTER, name, &pool)?))
+}
+
+const OPEN: OpenServer = |_, _, name, url, _| open(url.directory().parent().unwrap(), name);
+
+fn wrap(root: &Path) -> WrapServer {
+    let root = root.to_owned();
+    Arc::new(move |inner| open(&root, inner.name()).unwrap())
+}
+
+/// A cluster whose servers are pools.
+struct OnCeph {
+    world: World,
+    connection: Arc<Connection>,
+    ceph: Ceph,
+}
+
+impl OnCeph {
+    fn start(servers: usize) -> Option<Self> {
+        let ceph = Ceph::start(&["--osds", &servers.to_string()])?;
+        let (world, connection) = (World::new(servers), ceph.connect());
+        for number in 0..servers {
+            prepare(&connection, CLUSTER, &format!("s{number}"), ceph.pool(number)).unwrap();
+        }
+        CONNECTIONS.lock().unwrap().insert(world.root.clone(), Arc::clone(&connection));
+        Some(Self { world, connection, ceph })
+    }
+
+    fn broker_options(&self) -> BrokerOptions {
+        BrokerOptions { wrap_server: Some(wrap(&self.world.root)), ..BrokerOptions::default() }
+    }
+
+    fn client_options(&self) -> ClientOptions {
+        ClientOptions { open_server: OPEN, ..ClientOptions::default() }
+    }
+
+    fn pool(&self, number: usize) -> Pool {
+        Pool::open(&self.connection, self.ceph.pool(number), &format!("stripewise-{CLUSTER}")).unwrap()
+    }
+
+    /// Names of the objects that hold data, by server.
+    fn objects(&self, servers: usize) -> Vec<Vec<String>> {
+        let of = |number| self.pool(number).list().unwrap().into_iter().filter(|name| name.contains('/')).collect();
+        (0..servers).map(of).collect()
+    }
+}
+
+impl Drop for OnCeph {
+    fn drop(&mut self) {
+        CONNECTIONS.lock().unwrap().remove(&self.world.root);
+    }
+}
+
+#[test]
+fn a_striped_file_in_pools_of_ceph_is_a_vector_of_bytes() {
+    let Some(cluster) = OnCeph::start(5) else { return };
+    let _broker = cluster.world.broker_with(cluster.broker_options());
+    agrees_with_a_vector_in(30, &cluster.world, &cluster.world.client_with(cluster.client_options()));
+    assert!(cluster.world.objects().is_empty(), "the directories got objects");
+}
+
+#[test]
+fn regions_move_between_pools_and_nothing_is_left_behind() {
+    let Some(cluster) = OnCeph::start(4) else { return };
+    let world = &cluster.world;
+    let broker = world.broker_with(cluster.broker_options());
+    let client = world.client_with(cluster.client_options());
+    let first = layout(&[(0, 4096), (1, 4096)]);
+    let placement = Placement::from_regions(ByteCount(REGION), [], first.clone(), first);
+    let (stub, file) = world.create(&client, "moved", placement);
+    let bytes: Vec<u8> = (0..3 * REGION).map(|at| (at * 7 / 3) as u8).collect();
+    assert_eq!(write(&file, 0, &bytes), bytes.len());
+    assert_eq!(cluster.objects(4).iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 0, 0]);
+
+    let moves = wait_for(&client, start_moves(&client, vec![order(file.id(), 0, 1, &[(2, 8192), (3, 16384)])]));
+    all_done(&moves);
+    assert_eq!(read(&file, 0, bytes.len()), bytes);
+    assert!(check(&client).is_empty(), "{:?}", check(&client));
+    // The old objects go once nobody can have seen the old place.
+    drop((stub, file, client, broker));
+
+    // A broker that follows finds everything, and a cut cuts the objects.
+    let broker = world.broker_with(cluster.broker_options());
+    let client = world.client_with(cluster.client_options());
+    assert_eq!(cluster.objects(4).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 2, 2]);
+    let stub = std::fs::OpenOptions::new().read(true).write(true).open(world.path("moved")).unwrap();
+    let file = open_stub(&client, &stub);
+    assert_eq!(read(&file, 0, bytes.len()), bytes);
+    file.truncate(10_000).unwrap();
+    file.truncate(20_000).unwrap();
+    let mut expected = bytes[..10_000].to_vec();
+    expected.resize(20_000, 0);
+    assert_eq!(read(&file, 0, 30_000), expected);
+    assert_eq!(file.write_at(FileOffset(0), &[std::io::IoSlice::new(b"again")]).unwrap(), 5);
+    drop((file, client, broker));
+}
+
+#[test]
+fn pools_are_one_server_of_one_cluster_and_an_agent_that_follows_shuts_the_last_one_out() {
+    let Some(cluster) = OnCeph::start(3) else { return };
+    let first = RadosServer::open(&cluster.connection, CLUSTER, "s0", cluster.ceph.pool(0)).unwrap();
+    assert!((1 << 20..1 << 30).contains(&first.free_bytes().unwrap()), "{:?}", first.free_bytes());
+    let second = RadosServer::open(&cluster.connection, CLUSTER, "s1", cluster.ceph.pool(1)).unwrap();
+    assert_ne!(first.standing().unwrap().file_system, second.standing().unwrap().file_system);
+
+    let said = |result: Result<RadosServer, ServerError>, expected: &str| {
+        let text = result.err().unwrap().to_string();
+        assert!(text.contains(expected), "{text}");
+    };
+    let open =
+        |cluster_id: &str, name: &str, pool: &str| RadosServer::open(&cluster.connection, cluster_id, name, pool);
+    said(open(CLUSTER, "s1", cluster.ceph.pool(0)), "is server s0 of this cluster");
+    said(open("another", "s0", cluster.ceph.pool(0)), "holds nothing of cluster another");
+    said(open(CLUSTER, "s0", "nowhere"), "there is no pool nowhere");
+    let error = prepare(&cluster.connection, CLUSTER, "s1", cluster.ceph.pool(0)).unwrap_err();
+    assert!(error.to_string().contains("is server s0 of this cluster already"), "{error}");
+    let error = prepare(&cluster.connection, CLUSTER, "s3", "coded").unwrap_err();
+    assert!(error.to_string().contains("pool coded is erasure-coded"), "{error}");
+
+    // Another agent takes the server over: whatever the first one sends takes no effect.
+    let next = cluster.ceph.connect();
+    RadosServer::open(&next, CLUSTER, "s0", cluster.ceph.pool(0)).unwrap();
+    let late = cluster.pool(0).run("late", Operation::Create { epoch: Epoch::FIRST }).unwrap_err();
+    assert!(matches!(late, RadosError::Blocklisted { .. }), "{late:?}");
+}
