@@ -6,7 +6,7 @@ use crate::proof::Granted;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::UCred;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Refusal, Reply};
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
@@ -18,7 +18,7 @@ pub(crate) struct Connection {
     pub(crate) peer: UCred,
     /// Of the peer, once they were asked for.
     pub(crate) groups: OnceLock<Vec<u32>>,
-    pub(crate) client: Mutex<Client>,
+    pub(crate) client: Arc<Mutex<Client>>,
 }
 
 impl Connection {
@@ -40,6 +40,8 @@ pub(crate) struct Client {
     /// Files that this client has held for itself, whether it has them open or not.
     pub(crate) held: HashSet<FileId>,
     pub(crate) creations: Creations,
+    /// Device and inode of the lane that it handed over.
+    pub(crate) lane: Option<(u64, u64)>,
 }
 
 /// Files that a client makes one after the other. After some that were all small and written, the next one is expected to be, too.

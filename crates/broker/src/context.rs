@@ -1,7 +1,9 @@
 //! What every part of the broker needs: the cluster and its servers, the state directory, the mapping table, and who is alive.
 
 use crate::log::Log;
+use crate::rados;
 use crate::rmt::{ClusterRecord, Table};
+use crate::under_way::UnderWay;
 use crate::{BrokerError, BrokerOptions, StepHook, guard, table};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
@@ -30,6 +32,7 @@ pub(crate) struct Context {
     /// By server.
     read_costs: Vec<ReadCost>,
     steps: Option<StepHook>,
+    under_way: Arc<UnderWay>,
     /// Calls of servers that may yet change what programs use hold it as well.
     _lock: Arc<BrokerLock>,
 }
@@ -66,7 +69,20 @@ impl Context {
         };
         let read_costs = cluster.servers.iter().enumerate().map(read_cost).collect();
         let (cluster, boot, steps) = (cluster.clone(), host.boot, options.steps);
-        Ok(Self { cluster, state, log, boot, table, servers, processes, stations, read_costs, steps, _lock: lock })
+        Ok(Self {
+            cluster,
+            state,
+            log,
+            boot,
+            table,
+            servers,
+            processes,
+            stations,
+            read_costs,
+            steps,
+            under_way: Arc::default(),
+            _lock: lock,
+        })
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
@@ -110,6 +126,11 @@ impl Context {
         self.stations.as_ref().map(open).transpose()
     }
 
+    /// Of processes whose I/O runs here.
+    pub(crate) fn under_way(&self) -> &Arc<UnderWay> {
+        &self.under_way
+    }
+
     /// What reads take, by server.
     pub(crate) fn read_costs(&self) -> &[ReadCost] {
         &self.read_costs
@@ -147,7 +168,7 @@ impl Context {
     }
 
     pub(crate) fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
-        self.processes.is_alive(slot, incarnation)
+        self.processes.is_alive(slot, incarnation) || self.under_way.is_any_of(slot, incarnation)
     }
 }
 
@@ -192,8 +213,13 @@ pub(crate) fn watched_servers(
     let watched = |(number, server): (u16, &Server)| -> Box<dyn ObjectStore> {
         let (id, name, url) = (cluster.id.clone(), server.name.clone(), server.url.clone());
         let wrap = options.wrap_server.clone();
+        let open_by_agent = options.open_by_agent.unwrap_or(rados::open);
         let open = move || {
-            let opened = server::open(&id, ServerId(number), &name, &url, None)?;
+            let opened = if server::is_by_agent(&url) {
+                open_by_agent(&id, &name, &url)?
+            } else {
+                server::open(&id, ServerId(number), &name, &url, None)?
+            };
             Ok(match &wrap {
                 Some(wrap) => wrap(opened),
                 None => opened,

@@ -12,8 +12,10 @@
 //! | `context` | `Context` | cluster, servers, state directory, mapping table, processes |
 //! | `rmt`, `table`, `description` | | the mapping table; what is done with it at a start and a stop; what servers are told |
 //! | `flushing` | `Flusher` | makes the table's changes durable that nobody has synced |
+//! | `under_way` | `UnderWay` | I/O that the broker does for processes |
 //! | `proof`, `ancestors`, `aside`, `connection`, `permission` | | what a descriptor proves; a client's connection, and what its user may do |
 //! | `rados` | | Ceph's pools: librados, loaded where it is needed |
+//! | `agent_lanes` | `AgentLanes` | what processes ask of servers whose I/O runs in the broker |
 //! | `rechecks` | `Rechecks` | files to look at again |
 //! | `capacity`, `standing` | `Capacity` | promises and capacities; which servers can be used |
 //! | `drained` | `Drained` | servers that are being emptied |
@@ -48,6 +50,7 @@
 //! which is held while a request's regions are chosen. A file's lock is held across its slow work, so a slow truncation delays that file's requests and no others.
 #![deny(clippy::print_stdout)]
 
+mod agent_lanes;
 mod ancestors;
 mod aside;
 mod capacity;
@@ -97,6 +100,7 @@ mod table;
 mod threads;
 mod throttle;
 mod truncation;
+mod under_way;
 
 use crate::log::note;
 use crate::parts::Parts;
@@ -106,11 +110,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
-use stripewise_layout::Cluster;
+use stripewise_layout::{Cluster, ServerUrl};
 use stripewise_store::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
-use stripewise_store::server::ObjectStore;
 use stripewise_store::server::stations::StationsError;
 use stripewise_store::server::watched::Patience;
+use stripewise_store::server::{ObjectStore, ServerError};
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory, StateError};
 
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +166,9 @@ impl BrokerError {
     }
 }
 
+/// Opens a server whose I/O runs in the broker: cluster, name and URL.
+pub type OpenByAgent = fn(&str, &str, &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError>;
+
 /// How a broker is started, beside its cluster.
 #[derive(Clone, Default)]
 pub struct BrokerOptions {
@@ -171,6 +178,8 @@ pub struct BrokerOptions {
     pub steps: Option<StepHook>,
     /// Put around every server as it is opened; a test lets servers fail with it.
     pub wrap_server: Option<WrapServer>,
+    /// Opens servers whose I/O runs in the broker; [`rados::open`] unless a test has others.
+    pub open_by_agent: Option<OpenByAgent>,
     /// The same of the mapping table.
     pub wrap_table: Option<WrapTable>,
     /// How long nobody must have written a file before its replicas are rebuilt, and how long after its last close it becomes managed or ordinary for its

@@ -5,6 +5,7 @@ mod requests;
 
 pub(crate) use requests::is_heard_of_the_gone;
 
+use crate::agent_lanes::AgentLanes;
 use crate::capacity::Capacity;
 use crate::check::Checks;
 use crate::context::Context;
@@ -59,6 +60,7 @@ pub(crate) struct Parts {
 /// What all others use.
 struct Base {
     context: Arc<Context>,
+    agent_lanes: Arc<AgentLanes>,
     rechecks: Arc<Rechecks>,
     capacity: Arc<Capacity>,
     drained: Arc<Drained>,
@@ -90,6 +92,7 @@ impl Base {
         let occupancy = Occupancy::new(&context, &files);
         Ok(Self {
             context,
+            agent_lanes: Arc::default(),
             rechecks,
             capacity,
             drained,
@@ -289,6 +292,10 @@ impl Parts {
 
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.base.context
+    }
+
+    pub(crate) fn agent_lanes(&self) -> &AgentLanes {
+        &self.base.agent_lanes
     }
 
     pub(crate) fn rechecks(&self) -> &Rechecks {

@@ -65,7 +65,7 @@ pub(crate) struct Quiescing {
 
 impl Quiescing {
     pub(crate) fn new(context: &Arc<Context>, rechecks: &Arc<Rechecks>) -> Self {
-        let host = Box::new(ThisHost::new(context.processes()));
+        let host = Box::new(ThisHost::new(context.processes(), context.under_way()));
         Self { context: Arc::clone(context), rechecks: Arc::clone(rechecks), host }
     }
 

@@ -91,6 +91,7 @@ impl Service {
         }
         self.shared.core.rechecks().wake();
         let _ = self.sweeper.join();
+        self.shared.core.agent_lanes().stop();
         self.shared.hear_out();
         guard(&self.shared.connections).clear();
     }
@@ -175,7 +176,7 @@ impl Shared {
         let peer = rustix::net::sockopt::socket_peercred(&socket)?;
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_PATIENCE))?;
         let id = self.next.fetch_add(1, Ordering::SeqCst);
-        let connection = Arc::new(Connection { id, socket, peer, groups: OnceLock::new(), client: Mutex::default() });
+        let connection = Arc::new(Connection { id, socket, peer, groups: OnceLock::new(), client: Arc::default() });
         guard(&self.connections).insert(id, Arc::clone(&connection));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
         epoll::add(&self.epoll, &connection.socket, epoll::EventData::new_u64(id), flags).inspect_err(|_| {

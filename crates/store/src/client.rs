@@ -8,6 +8,7 @@
 //! Whether this process lives, others see from its process slot (`shared::processes`), a lock that the kernel keeps on a descriptor
 //! that is never closed. Closing any other of that file would drop the lock as well, so none is let in a second time.
 
+mod agent;
 mod connection;
 mod error;
 mod expected;
@@ -110,6 +111,8 @@ pub(crate) struct Core {
     identity: AtomicU64,
     pub(crate) objects: ObjectCache,
     pub(crate) rings: rings::Rings,
+    /// To servers whose I/O runs in the broker.
+    agent: Arc<agent::Agent>,
     control: Lock<Control>,
 }
 
@@ -180,6 +183,7 @@ impl Core {
             identity: AtomicU64::new(to_identity(slot, incarnation)),
             objects: ObjectCache::new(limit),
             rings: rings::Rings::new(base),
+            agent: Arc::default(),
             control: Lock::new(Control {
                 connection: Some(connection),
                 open: BTreeMap::new(),
@@ -372,6 +376,10 @@ impl Core {
             };
             entry.shared.replaced.store(!same, Release);
         }
+        // After the files, for which the lane's requests are.
+        if let Some(file) = self.agent.lane_file() {
+            connection.call(&Request::Lane, &[file])?;
+        }
         while let Some(untold) = control.untold.last() {
             untold.report(&connection)?;
             control.untold.pop();
@@ -450,6 +458,7 @@ fn missing_descriptors(request: &'static str) -> ClientError {
 fn name_of(request: &Request) -> &'static str {
     match request {
         Request::Hello { .. } => "Hello",
+        Request::Lane => "Lane",
         Request::Claimed { .. } => "Claimed",
         Request::Open { .. } => "Open",
         Request::Create { .. } => "Create",

@@ -4,6 +4,7 @@
 //! one module below this one and one row of [`KINDS`]. An object is created before its first data; a missing object is an error, never zeros; an object
 //! shorter than a read is zeros beyond its end, which the caller fills in.
 
+pub mod by_agent;
 pub mod calls;
 pub mod clock;
 pub mod decorator;
@@ -12,6 +13,7 @@ pub mod emulated;
 pub mod memory;
 pub mod operation;
 pub mod pace;
+pub mod rados;
 pub mod stations;
 pub mod store;
 pub mod submission;
@@ -23,7 +25,7 @@ pub use decorator::Decorator;
 pub use operation::{Call, OpenMode, Operation, Outcome, Standing};
 pub use store::{Capabilities, DeviceTime, FreeSpace, ObjectStore, Predicted, Syncing};
 pub use submission::{Submission, submit_all};
-pub use transfer::{Handle, How, Memory, ObjectHandle, Transfer};
+pub use transfer::{Handle, How, LentTransfer, Memory, ObjectHandle, Then, Transfer};
 
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -50,12 +52,20 @@ pub struct Kind {
     pub scheme: &'static str,
     /// Says what is wrong with a URL of this scheme, if anything is; asked when a cluster file is read, before any server is opened.
     pub check: fn(&ServerUrl) -> Result<(), String>,
+    /// I/O runs in the agent of the host: a client reaches it by its lane ([`by_agent`]), and the broker opens it by a row of its own.
+    pub by_agent: bool,
     /// Opens one. A server that is not there now opens all the same: [`ObjectStore::probe`] and every call say what is wrong.
     pub open: fn(&Opening<'_>) -> Result<Box<dyn ObjectStore>, ServerError>,
 }
 
 /// Every kind of server.
-pub static KINDS: [Kind; 2] = [directory::KIND, emulated::KIND];
+pub static KINDS: [Kind; 3] = [directory::KIND, emulated::KIND, rados::KIND];
+
+/// Whether the I/O of a server runs in the agent.
+#[must_use]
+pub fn is_by_agent(url: &ServerUrl) -> bool {
+    kind_among(&KINDS, url).is_ok_and(|kind| kind.by_agent)
+}
 
 /// The kind among `kinds` that has the scheme of `url`.
 fn kind_among<'a>(kinds: &'a [Kind], url: &ServerUrl) -> Result<&'a Kind, String> {
@@ -247,6 +257,7 @@ mod tests {
     fn a_server_is_opened_by_the_row_of_its_scheme() {
         let dummy = Kind {
             scheme: "dummy",
+            by_agent: false,
             check: |url| match url.parameters().next() {
                 Some(parameter) => Err(format!("`{url}`: {parameter}?")),
                 None => Ok(()),
@@ -272,7 +283,7 @@ mod tests {
         assert_eq!(checked("dummy:///nowhere?where"), Err("`dummy:///nowhere?where`: where?".to_owned()));
         assert!(checked("ftp:///nowhere").unwrap_err().contains("known: file, dummy"));
         for (url, expected) in [
-            ("ftp://a", "unknown kind of server `ftp`; known: file, emulated"),
+            ("ftp://a", "unknown kind of server `ftp`; known: file, emulated, rados"),
             ("file:///a?b=1", "a file URL takes no parameters, found `b=1`"),
             ("emulated:///a", "needs ?device=NAME"),
         ] {

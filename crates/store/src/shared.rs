@@ -26,6 +26,7 @@
 //! touched, because a page that the file system cannot allocate would end the process that touches it. A managed file takes 28 KiB
 //! in `run/`, and more from its 513th region and its 33rd process on.
 
+pub mod agent_lane;
 pub mod control;
 pub mod extent;
 pub mod fragments;

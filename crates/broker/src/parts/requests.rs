@@ -46,6 +46,7 @@ pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
         | Request::Admin(_) => false,
         // The file outlives the client.
         Request::Closing => true,
+        Request::Lane => false,
     }
 }
 
@@ -220,6 +221,13 @@ impl Parts {
                 let names = self.base.names.read();
                 Ok((Reply::Expected { expected: names.is_expected(&path) }, Vec::new()))
             }
+            Request::Lane => {
+                let lane = descriptors
+                    .next()
+                    .ok_or_else(|| Refusal::Invalid { what: "the request needs the lane's descriptor".to_owned() })?;
+                self.base.agent_lanes.serve(&self.base.context, &connection.client, &lane)?;
+                done()
+            }
             Request::Closing => {
                 self.base.min_sizes.closing(&proof()?)?;
                 done()
@@ -338,6 +346,9 @@ impl Parts {
     /// The client is gone, or closed its connection: its files may have lost their last user.
     pub(crate) fn connection_ended(&self, connection: &Connection) {
         self.observers.no_longer_observes(connection);
+        if let Some(lane) = guard(&connection.client).lane.take() {
+            self.base.agent_lanes.leave(lane);
+        }
         self.name_changes.leave_name_changes(connection.id);
         let (claim, files) = {
             let mut client = guard(&connection.client);

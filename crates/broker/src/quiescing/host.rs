@@ -1,6 +1,8 @@
 //! What is asked of a host on which programs have files open.
 
 use crate::managed::Managed;
+use crate::under_way::UnderWay;
+use std::sync::Arc;
 use stripewise_layout::RegionIndex;
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::processes::Processes;
@@ -26,11 +28,13 @@ pub(super) trait Host: Send + Sync {
 /// The host that the broker runs on: programs note what they do in shared memory.
 pub(super) struct ThisHost {
     processes: &'static Processes,
+    /// I/O that the broker does for processes goes on when they have died.
+    under_way: Arc<UnderWay>,
 }
 
 impl ThisHost {
-    pub(super) fn new(processes: &'static Processes) -> Self {
-        Self { processes }
+    pub(super) fn new(processes: &'static Processes, under_way: &Arc<UnderWay>) -> Self {
+        Self { processes, under_way: Arc::clone(under_way) }
     }
 }
 
@@ -44,7 +48,7 @@ impl Host for ThisHost {
     }
 
     fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
-        self.processes.is_alive(slot, incarnation)
+        self.processes.is_alive(slot, incarnation) || self.under_way.is_any_of(slot, incarnation)
     }
 
     fn is_stopped(&self, slot: ProcessSlot) -> bool {

@@ -12,13 +12,15 @@
 //! the holder of the broker's lock opens servers, so the other one is gone.
 
 use super::error::RadosError;
-use super::{Connection, Epoch, MAX_OBJECT_BYTES, Operation, Piece, Pool, Request};
+use super::{ConnectOptions, Connection, Epoch, MAX_OBJECT_BYTES, Operation, Piece, Pool, Request};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use stripewise_layout::{Direction, FileId, Generation, RegionIndex};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use stripewise_layout::{Direction, FileId, Generation, RegionIndex, ServerUrl};
+use stripewise_store::server::rados::RadosUrl;
 use stripewise_store::server::{
-    self, Call, Capabilities, FIRST_LINE_OF_DESCRIPTIONS, FreeSpace, Handle, ObjectHandle, ObjectName, ObjectSize,
-    ObjectStore, OpenMode, Ownership, ServerError, Standing, Syncing, Transfer,
+    self, Call, Capabilities, FIRST_LINE_OF_DESCRIPTIONS, FreeSpace, Handle, LentTransfer, ObjectHandle, ObjectName,
+    ObjectSize, ObjectStore, OpenMode, Ownership, ServerError, Standing, Syncing, Then, Transfer,
 };
 
 /// Name of the marker.
@@ -41,6 +43,37 @@ pub struct RadosServer {
 /// The namespace of a cluster's objects.
 fn namespace_of(cluster: &str) -> String {
     format!("stripewise-{cluster}")
+}
+
+/// The connection that a URL asks for, shared by all servers that ask for the same one.
+///
+/// # Errors
+/// [`ServerError::Unusable`] where the URL is none of this kind or its Ceph cannot be reached.
+pub fn connect(name: &str, url: &RadosUrl) -> Result<Arc<Connection>, ServerError> {
+    static KNOWN: Mutex<Vec<(ConnectOptions, Weak<Connection>)>> = Mutex::new(Vec::new());
+    let mut options = ConnectOptions { conf: url.conf.as_ref().map(PathBuf::from), ..ConnectOptions::default() };
+    if let Some(user) = &url.user {
+        options.user.clone_from(user);
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|(_, connection)| connection.strong_count() > 0);
+    let same = known.iter().find(|(other, _)| *other == options).and_then(|(_, connection)| connection.upgrade());
+    if let Some(connection) = same {
+        return Ok(connection);
+    }
+    let connection = Connection::open(&options)
+        .map_err(|error| ServerError::Unusable { server: name.to_owned(), what: error.to_string() })?;
+    known.push((options, Arc::downgrade(&connection)));
+    Ok(connection)
+}
+
+/// Opens server `name` of a cluster by its URL, and shuts out whoever had it before.
+///
+/// # Errors
+/// As [`connect`] and [`RadosServer::open`].
+pub fn open(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
+    let url = RadosUrl::parse(url).map_err(|what| ServerError::Unusable { server: name.to_owned(), what })?;
+    Ok(Box::new(RadosServer::open(&connect(name, &url)?, cluster, name, &url.pool)?))
 }
 
 /// Makes a pool the server `name` of a cluster.
@@ -114,18 +147,8 @@ impl RadosServer {
         Err(self.unusable(format!("pool {pool} is server {found} of this cluster; correct its url in cluster.toml")))
     }
 
-    /// What an error means to those who use servers.
     fn fault(&self, object: Option<ObjectName>, error: RadosError) -> ServerError {
-        let server = self.name.clone();
-        match (error, object) {
-            // Of an object that has moved on nothing is left for those who still name its old epoch.
-            (RadosError::Missing { .. } | RadosError::WrongEpoch { .. }, Some(object)) => {
-                ServerError::Missing { server, object }
-            }
-            (RadosError::Exists { .. }, Some(object)) => ServerError::Exists { server, object },
-            (RadosError::Full { .. }, _) => ServerError::NoSpace { server },
-            (error, _) => ServerError::Unusable { server, what: error.to_string() },
-        }
+        fault(&self.name, object, error)
     }
 
     fn run(&self, object: ObjectName, operation: Operation<'_>) -> Result<u64, ServerError> {
@@ -170,6 +193,20 @@ impl RadosServer {
         self.run_if_there(object, Operation::Remove { epoch: None })?;
         let key = object.rsplit('/').next().unwrap_or_default();
         self.run_if_there(&file.to_string(), Operation::RemoveKeys(&[key])).map(drop)
+    }
+}
+
+/// What an error means to those who use servers.
+fn fault(server: &str, object: Option<ObjectName>, error: RadosError) -> ServerError {
+    let server = server.to_owned();
+    match (error, object) {
+        // Of an object that has moved on nothing is left for those who still name its old epoch.
+        (RadosError::Missing { .. } | RadosError::WrongEpoch { .. }, Some(object)) => {
+            ServerError::Missing { server, object }
+        }
+        (RadosError::Exists { .. }, Some(object)) => ServerError::Exists { server, object },
+        (RadosError::Full { .. }, _) => ServerError::NoSpace { server },
+        (error, _) => ServerError::Unusable { server, what: error.to_string() },
     }
 }
 
@@ -323,6 +360,27 @@ impl ObjectStore for RadosServer {
                 Err(error) => Err(self.fault(Some(object), error)),
             });
         }
+    }
+
+    unsafe fn begin(&self, transfer: LentTransfer, then: Then) {
+        let LentTransfer { object, offset, start, length, direction } = transfer;
+        // SAFETY: the memory is lent until `then` is called.
+        let piece = unsafe { Piece::from_raw(start, length) };
+        let (epoch, offset) = (Epoch::FIRST, offset.0);
+        let operation = match direction {
+            Direction::Read => Operation::Read { epoch, offset, into: piece },
+            Direction::Write => Operation::Write { epoch, offset, from: piece },
+        };
+        let name = self.name.clone();
+        let then = Box::new(move |result: Result<u64, RadosError>| {
+            then(match (result, direction) {
+                (Ok(bytes), Direction::Read) => Ok(bytes as usize),
+                (Ok(_), Direction::Write) => Ok(length),
+                (Err(error), _) => Err(fault(&name, Some(object), error)),
+            });
+        });
+        // SAFETY: the same.
+        unsafe { self.pool.begin(&object.to_string(), operation, then) };
     }
 
     fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {

@@ -9,7 +9,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use stripewise_broker::rmt::{Batch, Entries, MappingStore, RmtError};
-use stripewise_broker::{WrapServer, WrapTable};
+use stripewise_broker::{OpenByAgent, WrapServer, WrapTable};
 use stripewise_layout::{Direction, FileId, ObjectOffset};
 use stripewise_store::client::OpenServer;
 use stripewise_store::server::memory::MemoryServer;
@@ -243,6 +243,10 @@ fn in_memory(root: &Path, name: &str) -> MemoryServer {
 /// A client's servers in memory, in the place of their directories; the broker's have to be [`wrap_in_memory`].
 pub const OPEN_IN_MEMORY: OpenServer =
     |_, _, name, url, _| Ok(Box::new(in_memory(url.directory().parent().unwrap(), name)));
+
+/// The broker's servers in memory whose I/O runs in the broker, of the cluster whose directories they would lie in.
+pub const OPEN_BY_AGENT_IN_MEMORY: OpenByAgent =
+    |_, name, url| Ok(Box::new(in_memory(url.directory().parent().unwrap(), name)));
 
 /// For [`stripewise_broker::BrokerOptions::wrap_server`], of the cluster in `root`.
 pub fn wrap_in_memory(root: &Path) -> WrapServer {

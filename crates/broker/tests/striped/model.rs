@@ -1,6 +1,6 @@
 //! One process: the data path equals a vector of bytes.
 
-use crate::hooked::{OPEN_IN_MEMORY, wrap_in_memory};
+use crate::hooked::{OPEN_BY_AGENT_IN_MEMORY, OPEN_IN_MEMORY, wrap_in_memory};
 use crate::world::{World, open_stub};
 use proptest::prelude::*;
 use std::io::{IoSlice, IoSliceMut};
@@ -101,6 +101,19 @@ fn a_striped_file_in_stores_without_descriptors_is_a_vector_of_bytes() {
     let client = ClientOptions { open_server: OPEN_IN_MEMORY, ..ClientOptions::default() };
     agrees_with_a_vector(&world, broker, client);
     assert!(world.objects().is_empty(), "the directories got objects");
+}
+
+/// The same over servers that the broker alone can reach: data goes through the lane of the client.
+#[test]
+fn a_striped_file_behind_the_agent_is_a_vector_of_bytes() {
+    let world = World::with_urls(5, |directory| directory.replace(world_of(directory), "rados:/"));
+    let broker = BrokerOptions { open_by_agent: Some(OPEN_BY_AGENT_IN_MEMORY), ..BrokerOptions::default() };
+    agrees_with_a_vector(&world, broker, ClientOptions::default());
+    assert!(world.objects().is_empty(), "the directories got objects");
+}
+
+fn world_of(directory: &str) -> &str {
+    directory.rsplit_once('/').unwrap().0
 }
 
 #[test]

@@ -1,39 +1,18 @@
 //! Servers that are pools of a real Ceph: the same files, moves and checks as on directories. Skipped, and said so, where no Ceph can be had.
 //!
-//! Broker and client are in one process here and share a connection.
+//! Data goes through the lanes of the processes that read and write, and the broker's connection to Ceph.
 
 use crate::ceph::Ceph;
 use crate::model::agrees_with_a_vector_in;
 use crate::moves::{REGION, all_done, check, layout, order, start_moves, wait_for};
 use crate::world::{World, open_stub, read, write};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use stripewise_broker::rados::{Connection, Epoch, Operation, Pool, RadosError, RadosServer, prepare};
-use stripewise_broker::{BrokerOptions, WrapServer};
 use stripewise_layout::{ByteCount, FileOffset, Placement};
-use stripewise_store::client::{ClientOptions, OpenServer};
 use stripewise_store::server::{ObjectStore, ServerError};
 
 /// The cluster of every world.
 const CLUSTER: &str = "c0ffee";
-
-/// By the directory that the servers' directories lie in: a client's servers are opened by a plain function.
-static CONNECTIONS: Mutex<BTreeMap<PathBuf, Arc<Connection>>> = Mutex::new(BTreeMap::new());
-
-/// Server `sN` is `poolN`, in the place of its directory.
-fn open(root: &Path, name: &str) -> Result<Box<dyn ObjectStore>, ServerError> {
-    let connection = Arc::clone(&CONNECTIONS.lock().unwrap()[root]);
-    let pool = name.replace('s', "pool");
-    Ok(Box::new(RadosServer::open(&connection, CLUSTER, name, &pool)?))
-}
-
-const OPEN: OpenServer = |_, _, name, url, _| open(url.directory().parent().unwrap(), name);
-
-fn wrap(root: &Path) -> WrapServer {
-    let root = root.to_owned();
-    Arc::new(move |inner| open(&root, inner.name()).unwrap())
-}
 
 /// A cluster whose servers are pools.
 struct OnCeph {
@@ -45,20 +24,15 @@ struct OnCeph {
 impl OnCeph {
     fn start(servers: usize) -> Option<Self> {
         let ceph = Ceph::start(&["--osds", &servers.to_string()])?;
-        let (world, connection) = (World::new(servers), ceph.connect());
+        let url = |directory: &str| {
+            let number: usize = directory.rsplit_once('s').unwrap().1.parse().unwrap();
+            format!("rados://{}?conf={}", ceph.pool(number), ceph.options().conf.unwrap().display())
+        };
+        let (world, connection) = (World::with_urls(servers, url), ceph.connect());
         for number in 0..servers {
             prepare(&connection, CLUSTER, &format!("s{number}"), ceph.pool(number)).unwrap();
         }
-        CONNECTIONS.lock().unwrap().insert(world.root.clone(), Arc::clone(&connection));
         Some(Self { world, connection, ceph })
-    }
-
-    fn broker_options(&self) -> BrokerOptions {
-        BrokerOptions { wrap_server: Some(wrap(&self.world.root)), ..BrokerOptions::default() }
-    }
-
-    fn client_options(&self) -> ClientOptions {
-        ClientOptions { open_server: OPEN, ..ClientOptions::default() }
     }
 
     fn pool(&self, number: usize) -> Pool {
@@ -72,17 +46,11 @@ impl OnCeph {
     }
 }
 
-impl Drop for OnCeph {
-    fn drop(&mut self) {
-        CONNECTIONS.lock().unwrap().remove(&self.world.root);
-    }
-}
-
 #[test]
 fn a_striped_file_in_pools_of_ceph_is_a_vector_of_bytes() {
     let Some(cluster) = OnCeph::start(5) else { return };
-    let _broker = cluster.world.broker_with(cluster.broker_options());
-    agrees_with_a_vector_in(30, &cluster.world, &cluster.world.client_with(cluster.client_options()));
+    let _broker = cluster.world.broker();
+    agrees_with_a_vector_in(30, &cluster.world, &cluster.world.client());
     assert!(cluster.world.objects().is_empty(), "the directories got objects");
 }
 
@@ -90,8 +58,8 @@ fn a_striped_file_in_pools_of_ceph_is_a_vector_of_bytes() {
 fn regions_move_between_pools_and_nothing_is_left_behind() {
     let Some(cluster) = OnCeph::start(4) else { return };
     let world = &cluster.world;
-    let broker = world.broker_with(cluster.broker_options());
-    let client = world.client_with(cluster.client_options());
+    let broker = world.broker();
+    let client = world.client();
     let first = layout(&[(0, 4096), (1, 4096)]);
     let placement = Placement::from_regions(ByteCount(REGION), [], first.clone(), first);
     let (stub, file) = world.create(&client, "moved", placement);
@@ -107,8 +75,8 @@ fn regions_move_between_pools_and_nothing_is_left_behind() {
     drop((stub, file, client, broker));
 
     // A broker that follows finds everything, and a cut cuts the objects.
-    let broker = world.broker_with(cluster.broker_options());
-    let client = world.client_with(cluster.client_options());
+    let broker = world.broker();
+    let client = world.client();
     assert_eq!(cluster.objects(4).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 2, 2]);
     let stub = std::fs::OpenOptions::new().read(true).write(true).open(world.path("moved")).unwrap();
     let file = open_stub(&client, &stub);

@@ -29,7 +29,9 @@ impl Client {
     /// [`ClientError::Refused`] by one of another version, [`ClientError::NoProcessSlot`];
     /// [`ClientError::Os`] or [`ClientError::StateFull`] where memory cannot be mapped.
     pub fn connect(state_directory: &Path, options: ClientOptions) -> Result<Self, ClientError> {
-        Core::connect(state_directory, options).map(|core| Self { core: Arc::new(core) })
+        let core = Arc::new(Core::connect(state_directory, options)?);
+        core.agent.belong_to(&core);
+        Ok(Self { core })
     }
 
     /// As it was given to [`Self::connect`].

@@ -2,10 +2,12 @@
 
 use super::Core;
 use crate::protocol::ServerInfo;
+use crate::server::by_agent::AgentServer;
+use crate::server::is_by_agent;
 use crate::server::{Capabilities, Handle, ObjectName, ObjectStore, Predicted, ServerError};
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stripewise_layout::{Direction, ObjectOffset, ServerId, ServerUrl};
 
@@ -74,6 +76,10 @@ impl Core {
         };
         let name = &seat.info.name;
         let url: ServerUrl = seat.info.url.parse().map_err(|what| unusable(name, what))?;
+        if is_by_agent(&url) {
+            let agent = AgentServer::new(name, server, Arc::clone(&self.agent) as _);
+            return Ok(&**seat.backend.get_or_init(|| Box::new(agent)));
+        }
         let backend = (self.options.open_server)(&self.cluster, server, name, &url, self.stations.as_ref())?;
         // Two threads may both have opened it; the second one's is dropped.
         Ok(&**seat.backend.get_or_init(|| backend))

@@ -199,6 +199,9 @@ pub enum Request {
         /// The end of the write.
         bytes: u64,
     },
+    /// The lane of this process ([`crate::shared::agent_lane`]) rides along: from here on the broker does what is submitted there, for the files that this
+    /// connection has opened. After a change of the broker it is sent again. Answer: `Done`.
+    Lane,
 }
 
 /// What a client reports without waiting.

@@ -5,7 +5,7 @@
 
 use super::operation::{Call, OpenMode, Operation, Outcome, Standing};
 use super::store::{Capabilities, DeviceTime, ObjectStore};
-use super::transfer::{Handle, ObjectHandle, Transfer};
+use super::transfer::{Handle, LentTransfer, ObjectHandle, Then, Transfer};
 use super::{ObjectName, ObjectSize, Ownership, ServerError};
 use stripewise_layout::FileId;
 
@@ -39,6 +39,19 @@ pub trait Decorator: Send + Sync {
         }
     }
 
+    /// [`ObjectStore::begin`]; by [`Self::submit`], so that what a decorator does there is done.
+    ///
+    /// # Safety
+    /// As of [`ObjectStore::begin`].
+    unsafe fn begin(&self, transfer: LentTransfer, then: Then) {
+        // SAFETY: the memory is lent until `then` is called.
+        let result = unsafe { transfer.run(|batch| self.submit(batch, &mut || ())) };
+        then(result.unwrap_or_else(|| {
+            let what = "it ended a transfer without saying how".to_owned();
+            Err(ServerError::Unusable { server: self.name().to_owned(), what })
+        }));
+    }
+
     /// [`ObjectStore::perform_batch`].
     fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
         for call in batch {
@@ -70,6 +83,11 @@ impl<D: Decorator> ObjectStore for D {
     #[inline]
     fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
         Decorator::submit(self, batch, others);
+    }
+
+    unsafe fn begin(&self, transfer: LentTransfer, then: Then) {
+        // SAFETY: the caller's promise.
+        unsafe { Decorator::begin(self, transfer, then) };
     }
 
     fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {

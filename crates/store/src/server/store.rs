@@ -1,7 +1,7 @@
 //! What every kind of server does: the trait of object stores, and what a store says of itself.
 
 use super::operation::{Call, OpenMode, Standing};
-use super::transfer::{Handle, How, Memory, ObjectHandle, Transfer};
+use super::transfer::{Handle, How, LentTransfer, Memory, ObjectHandle, Then, Transfer};
 use super::{Due, ObjectName, ObjectSize, Ownership, ServerError};
 use std::io::{IoSlice, IoSliceMut};
 use stripewise_layout::{Direction, FileId, ObjectOffset, RequestKind};
@@ -99,6 +99,20 @@ pub trait ObjectStore: Send + Sync {
     /// Begins every transfer of the batch, calls `others` once, in which other stores begin theirs, and returns when all transfers of the batch are
     /// over: each has its completion then, and nobody uses its memory any more. A store that answers from memory does them in turn.
     fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut());
+
+    /// Begins a transfer of an object in use and returns, at once where the store can; `then` is called when it is over, maybe before this returns and maybe by
+    /// another thread.
+    ///
+    /// # Safety
+    /// The memory stays valid, and nobody else uses it, until `then` is called.
+    unsafe fn begin(&self, transfer: LentTransfer, then: Then) {
+        // SAFETY: the memory is lent until `then` is called.
+        let result = unsafe { transfer.run(|batch| self.submit(batch, &mut || ())) };
+        then(result.unwrap_or_else(|| {
+            let what = "it ended a transfer without saying how".to_owned();
+            Err(ServerError::Unusable { server: self.name().to_owned(), what })
+        }));
+    }
 
     /// The same for calls other than transfers. They may be done in any order.
     fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut());

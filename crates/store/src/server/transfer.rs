@@ -174,6 +174,42 @@ impl<'a> Memory<'a> {
     }
 }
 
+/// Called once, when a transfer is over.
+pub type Then = Box<dyn FnOnce(Result<usize, ServerError>) + Send>;
+
+/// A transfer whose end is told by a call: [`super::ObjectStore::begin`].
+pub struct LentTransfer {
+    /// The object, of a store that goes by names.
+    pub object: ObjectName,
+    /// First byte in the object.
+    pub offset: ObjectOffset,
+    /// Where the memory begins.
+    pub start: *mut u8,
+    /// In bytes.
+    pub length: usize,
+    /// [`Direction::Read`]: the memory is filled.
+    pub direction: Direction,
+}
+
+// SAFETY: whoever begins it lends the memory until it is over, to any thread.
+unsafe impl Send for LentTransfer {}
+
+impl LentTransfer {
+    /// Does it by `submit`, in turn.
+    ///
+    /// # Safety
+    /// As of [`super::ObjectStore::begin`].
+    pub(super) unsafe fn run(self, submit: impl FnOnce(&mut [Transfer<'_>])) -> Option<Result<usize, ServerError>> {
+        let piece = [libc::iovec { iov_base: self.start.cast(), iov_len: self.length }];
+        // SAFETY: one piece of memory that is lent until this returns.
+        let memory = unsafe { Memory::of_pieces(&piece, self.direction) };
+        let mut batch = [Transfer::new(Handle::Named(self.object), self.offset, memory, How::IN_PLACE)];
+        submit(&mut batch);
+        let [done] = batch;
+        done.completion
+    }
+}
+
 /// A range of one object on its way.
 pub struct Transfer<'a> {
     /// The object, open in the transfer's direction.

@@ -11,7 +11,7 @@
 //!   other broker takes over;
 //! - what is written to objects that programs use ([`How::in_place`]) is waited for without limit.
 
-use super::transfer::{How, Memory, ObjectHandle, Transfer};
+use super::transfer::{How, LentTransfer, Memory, ObjectHandle, Then, Transfer};
 use super::{Call, Capabilities, Decorator, DeviceTime, ObjectStore, Operation, Outcome, ServerError};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -433,6 +433,15 @@ impl Decorator for WatchedServer {
                 }
             }
             Err(error) => fail_first(batch, error),
+        }
+    }
+
+    /// Of an object in use: waited for without limit.
+    unsafe fn begin(&self, transfer: LentTransfer, then: Then) {
+        match self.check_answering().and_then(|()| self.backend.get()) {
+            // SAFETY: the caller's promise.
+            Ok(backend) => unsafe { backend.begin(transfer, then) },
+            Err(error) => then(Err(error)),
         }
     }
 

@@ -1,0 +1,214 @@
+//! The agent's side of lanes: what processes ask of servers whose I/O runs here.
+//!
+//! Each lane has a thread that takes what was submitted and begins it ([`ObjectStore::begin`]); whoever ends an operation completes its slot and wakes the process.
+//! So operations of one process are under way together, on any servers, and a server that does not answer keeps nobody but those waiting who need it.
+//!
+//! A process may ask for files only that its connection has opened, and write those only that it opened for writing. A process that dies counts as alive while
+//! operations of it are under way ([`crate::under_way`]): until then its requests are not over.
+
+use crate::connection::Client;
+use crate::context::Context;
+use crate::{guard, threads};
+use rustix::fd::OwnedFd;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+use stripewise_layout::{Direction, ObjectOffset};
+use stripewise_store::protocol::Refusal;
+use stripewise_store::server::{LentTransfer, ObjectName, ServerError};
+use stripewise_store::shared::agent_lane::{AgentLane, Ask, Failure, Order, SLOTS};
+use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
+
+/// How often a thread without orders looks whether it is wanted.
+const IDLE: Duration = Duration::from_secs(1);
+/// For how long operations under way are waited for at the end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+/// Of every object, as long as one host uses a cluster.
+const EPOCH: u64 = 1;
+
+/// By device and inode of its memory.
+type Key = (u64, u64);
+
+/// All lanes.
+#[derive(Default)]
+pub(crate) struct AgentLanes {
+    lanes: Mutex<HashMap<Key, Arc<Served>>>,
+    stopping: AtomicBool,
+}
+
+/// A lane that is served.
+struct Served {
+    lane: AgentLane,
+    client: Mutex<Arc<Mutex<Client>>>,
+    /// The process, which does not change.
+    claim: (ProcessSlot, Incarnation),
+    under_way: Arc<AtomicUsize>,
+    /// Its connection has ended.
+    ending: AtomicBool,
+}
+
+impl AgentLanes {
+    /// Serves the lane that a client handed over. A lane that is served already goes on under the client's new connection.
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        context: &Arc<Context>,
+        client: &Arc<Mutex<Client>>,
+        file: &OwnedFd,
+    ) -> Result<(), Refusal> {
+        let invalid = |errno| Refusal::Invalid { what: format!("the lane of a process cannot be used: {errno}") };
+        let found = rustix::fs::fstat(file).map_err(invalid)?;
+        let key = (found.st_dev, found.st_ino);
+        let claim =
+            guard(client).claim.ok_or_else(|| Refusal::Invalid { what: "claim a process slot first".to_owned() })?;
+        let mut lanes = guard(&self.lanes);
+        guard(client).lane = Some(key);
+        if let Some(served) = lanes.get(&key).filter(|served| served.claim == claim) {
+            *guard(&served.client) = Arc::clone(client);
+            served.ending.store(false, SeqCst);
+            return Ok(());
+        }
+        let lane = AgentLane::open(file).map_err(invalid)?;
+        lane.take_over();
+        let served = Arc::new(Served {
+            lane,
+            client: Mutex::new(Arc::clone(client)),
+            claim,
+            under_way: context.under_way().count_of(claim),
+            ending: AtomicBool::new(false),
+        });
+        let (all, working, context) = (Arc::downgrade(self), Arc::clone(&served), Arc::downgrade(context));
+        threads::spawn("stripewise-lane", move || working.work(key, &all, &context))
+            .map_err(|error| Refusal::Invalid { what: error.to_string() })?;
+        lanes.insert(key, served);
+        Ok(())
+    }
+
+    /// The client's connection has ended: its thread ends, once nothing is under way.
+    pub(crate) fn leave(&self, key: Key) {
+        if let Some(served) = guard(&self.lanes).get(&key) {
+            served.ending.store(true, SeqCst);
+            served.lane.interrupt_agent();
+        }
+    }
+
+    /// Takes no more orders, and waits a while for those under way. What is left then is shut out by whoever opens its servers next.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, SeqCst);
+        let end = Instant::now() + END_PATIENCE;
+        loop {
+            let is_over = {
+                let lanes = guard(&self.lanes);
+                lanes.values().for_each(|served| served.lane.interrupt_agent());
+                lanes.is_empty()
+            };
+            if is_over || Instant::now() >= end {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Served {
+    /// The thread's life.
+    fn work(self: &Arc<Self>, key: Key, all: &Weak<AgentLanes>, context: &Weak<Context>) {
+        loop {
+            let (Some(lanes), Some(context)) = (all.upgrade(), context.upgrade()) else { return };
+            let is_stopping = lanes.stopping.load(SeqCst);
+            let seen = self.lane.submitted();
+            if is_stopping || self.ending.load(SeqCst) {
+                let mut lanes = guard(&lanes.lanes);
+                let is_ending = is_stopping || self.ending.load(SeqCst);
+                if is_ending && self.under_way.load(SeqCst) == 0 {
+                    lanes.remove(&key);
+                    return;
+                }
+                drop(lanes);
+                self.lane.wait_for_orders(seen, Duration::from_millis(1));
+                continue;
+            }
+            drop(lanes);
+            let mut has_begun = false;
+            for slot in 0..SLOTS {
+                self.under_way.fetch_add(1, SeqCst);
+                match self.lane.take(slot) {
+                    None => {
+                        self.under_way.fetch_sub(1, SeqCst);
+                        continue;
+                    }
+                    Some(Ok(order)) => self.begin(&context, slot, &order),
+                    Some(Err(failure)) => self.complete(slot, Err(failure)),
+                }
+                has_begun = true;
+            }
+            drop(context);
+            if !has_begun {
+                self.lane.wait_for_orders(seen, IDLE);
+            }
+        }
+    }
+
+    fn complete(&self, slot: usize, result: Result<u64, Failure>) {
+        self.lane.complete(slot, &result);
+        self.under_way.fetch_sub(1, SeqCst);
+    }
+
+    fn may(&self, order: &Order) -> bool {
+        let client = Arc::clone(&guard(&self.client));
+        let granted = guard(&client).opened.get(&order.file).copied();
+        granted.is_some_and(|granted| order.ask != Ask::Write || granted.writable)
+    }
+
+    fn begin(self: &Arc<Self>, context: &Context, slot: usize, order: &Order) {
+        // Counted before this looks: who finds the process dead and nothing under way can be sure that nothing of it begins any more.
+        if !context.processes().is_alive(self.claim.0, self.claim.1) {
+            return self.complete(slot, Err(Failure::Denied));
+        }
+        if !self.may(order) {
+            return self.complete(slot, Err(Failure::Denied));
+        }
+        if order.epoch != EPOCH {
+            return self.complete(slot, Err(Failure::Missing));
+        }
+        let store = match context.server(order.server) {
+            Ok(store) => store,
+            Err(refusal) => return self.complete(slot, Err(Failure::Other(refusal.to_string()))),
+        };
+        let object = ObjectName { file: order.file, region: order.region, generation: order.generation };
+        let direction = match order.ask {
+            Ask::Size => {
+                let size = store.size(object).map(|size| size.end_bytes);
+                return self.complete(slot, size.map_err(failure_of));
+            }
+            Ask::Read => Direction::Read,
+            Ask::Write => Direction::Write,
+        };
+        let start = match self.lane.memory(slot, order.length) {
+            Ok(start) => start,
+            Err(errno) => return self.complete(slot, Err(Failure::Other(format!("no memory for its data: {errno}")))),
+        };
+        let offset = ObjectOffset(order.offset);
+        let transfer = LentTransfer { object, offset, start, length: order.length, direction };
+        let served = Arc::clone(self);
+        let then = Box::new(move |result: Result<usize, ServerError>| {
+            served.complete(slot, result.map(|bytes| bytes as u64).map_err(failure_of));
+        });
+        // SAFETY: the slot's memory is the agent's until the slot is completed, and mapped as long as `served` lives.
+        unsafe { store.begin(transfer, then) };
+    }
+}
+
+/// What the process is told. Its own words name the server.
+fn failure_of(error: ServerError) -> Failure {
+    match error {
+        ServerError::Missing { .. } => Failure::Missing,
+        ServerError::NoSpace { .. } => Failure::NoSpace,
+        ServerError::Denied { .. } => Failure::Denied,
+        ServerError::Unusable { what, .. } => Failure::Other(what),
+        other @ (ServerError::Exists { .. } | ServerError::NotAnswering { .. } | ServerError::Os { .. }) => {
+            Failure::Other(other.to_string())
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `rados://POOL`: a pool of a Ceph cluster, served by the broker (its module `rados`).
+
+use super::{Kind, ServerError};
+use stripewise_layout::ServerUrl;
+
+const SCHEME: &str = "rados";
+/// Path of `ceph.conf`; Ceph's usual places unless given.
+pub const CONF: &str = "conf";
+/// The user, as in `client.USER`; `admin` unless given.
+pub const USER: &str = "user";
+
+/// `rados://`
+pub(super) const KIND: Kind = Kind {
+    scheme: SCHEME,
+    by_agent: true,
+    check,
+    open: |opening| {
+        let what = "the broker reaches it, and this process has none; use `stripewise run`".to_owned();
+        Err(ServerError::Unusable { server: opening.name.to_owned(), what })
+    },
+};
+
+/// What a URL says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RadosUrl {
+    /// Name of the pool.
+    pub pool: String,
+    /// See [`CONF`].
+    pub conf: Option<String>,
+    /// See [`USER`].
+    pub user: Option<String>,
+}
+
+impl RadosUrl {
+    /// Reads a URL of this kind.
+    ///
+    /// # Errors
+    /// The URL, what is wrong with it, and what is known instead.
+    pub fn parse(url: &ServerUrl) -> Result<Self, String> {
+        // A cluster file's relative directories start beside it; a pool has no place.
+        let pool = url.directory().file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let mut read = Self { pool: pool.to_owned(), ..Self::default() };
+        for parameter in url.parameters() {
+            match parameter.split_once('=') {
+                Some((CONF, path)) if path.starts_with('/') => read.conf = Some(path.to_owned()),
+                Some((USER, user)) if !user.is_empty() => read.user = Some(user.to_owned()),
+                _ => return Err(format!("`{url}`: unknown parameter `{parameter}`; known: {CONF}=/PATH, {USER}=NAME")),
+            }
+        }
+        Ok(read)
+    }
+}
+
+fn check(url: &ServerUrl) -> Result<(), String> {
+    if url.directory().components().count() != 1 || url.directory().is_absolute() {
+        return Err(format!("`{url}`: write {SCHEME}://POOL with the name of one pool"));
+    }
+    RadosUrl::parse(url).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_pool_and_how_it_is_reached() {
+        let read = |text: &str| {
+            let url: ServerUrl = text.parse().unwrap();
+            check(&url).and_then(|()| RadosUrl::parse(&url))
+        };
+        let plain = RadosUrl { pool: "hdd0".to_owned(), ..RadosUrl::default() };
+        assert_eq!(read("rados://hdd0"), Ok(plain.clone()));
+        let conf = Some("/etc/other.conf".to_owned());
+        let full = RadosUrl { conf, user: Some("stripewise".to_owned()), ..plain };
+        assert_eq!(read("rados://hdd0?conf=/etc/other.conf&user=stripewise"), Ok(full));
+        for (url, expected) in [
+            ("rados:///hdd0", "name of one pool"),
+            ("rados://a/b", "name of one pool"),
+            ("rados://a?conf=relative", "known: conf=/PATH, user=NAME"),
+            ("rados://a?colour=red", "unknown parameter `colour=red`"),
+        ] {
+            assert!(read(url).unwrap_err().contains(expected), "{url}: {:?}", read(url));
+        }
+    }
+}
