@@ -73,9 +73,42 @@ impl Entry {
     }
 }
 
+/// One bit for each set.
+#[derive(Debug)]
+struct Sets(Box<[AtomicU64]>);
+
+impl Sets {
+    fn none_of(sets: usize) -> Self {
+        Self((0..sets.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn add(&self, set: usize) {
+        self.0[set / 64].fetch_or(1 << (set % 64), Relaxed);
+    }
+
+    fn remove(&self, set: usize) {
+        self.0[set / 64].fetch_and(!(1 << (set % 64)), Relaxed);
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().flat_map(|(word, bits)| {
+            let mut left = bits.load(Relaxed);
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(word * 64 + bit)
+            })
+        })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct ObjectCache {
+    /// Of most nothing is touched, and no memory taken, in most processes.
     entries: Box<[Entry]>,
+    /// Sets that had an entry open ever, and that may have one now. Changed with the lock held.
+    used: Sets,
+    open: Sets,
     changing: Lock<()>,
     insertions: AtomicU32,
 }
@@ -127,22 +160,29 @@ impl ObjectCache {
         let sets = (limit / WAYS).max(1);
         let sets = if sets.is_power_of_two() { sets } else { sets.next_power_of_two() / 2 };
         Self {
-            entries: (0..sets * WAYS).map(|_| Entry::default()).collect(),
+            // SAFETY: an entry is atomics, for which zero bytes are 0.
+            entries: unsafe { Box::new_zeroed_slice(sets * WAYS).assume_init() },
+            used: Sets::none_of(sets),
+            open: Sets::none_of(sets),
             changing: Lock::new(()),
             insertions: AtomicU32::new(0),
         }
     }
 
     #[inline]
-    fn set_of(&self, key: &ObjectKey) -> &[Entry] {
+    fn number_of(&self, key: &ObjectKey) -> usize {
         let sets = self.entries.len() / WAYS;
-        let start = (key.hash() & (sets - 1)) * WAYS;
-        &self.entries[start..start + WAYS]
+        key.hash() & (sets - 1)
+    }
+
+    #[inline]
+    fn set(&self, number: usize) -> &[Entry] {
+        &self.entries[number * WAYS..(number + 1) * WAYS]
     }
 
     #[inline]
     pub(crate) fn find(&self, key: &ObjectKey) -> Option<Pin<'_>> {
-        for entry in self.set_of(key) {
+        for entry in self.set(self.number_of(key)) {
             if !entry.is_of(key) {
                 continue;
             }
@@ -174,7 +214,7 @@ impl ObjectCache {
             return pin;
         }
         let now = self.insertions.fetch_add(1, Relaxed).wrapping_add(1);
-        let set = self.set_of(key);
+        let set = self.set(self.number_of(key));
         let victim = set.iter().find(|entry| entry.state.load(Acquire) & OPEN == 0).or_else(|| {
             // The one unused longest first; one that is pinned at this instant is passed over.
             let mut order: [usize; WAYS] = std::array::from_fn(|way| way);
@@ -190,6 +230,8 @@ impl ObjectCache {
                 Opened::Named => Pin::Named(key.object),
             };
         };
+        self.used.add(self.number_of(key));
+        self.open.add(self.number_of(key));
         entry.file.store(key.object.file.0, Relaxed);
         entry.place.store(key.place(), Relaxed);
         entry.seat.store(key.seat(), Relaxed);
@@ -212,8 +254,16 @@ impl ObjectCache {
     pub(crate) fn close_file(&self, file: FileId) {
         let taken: Vec<Opened> = {
             let _changing = self.changing.lock();
-            let entries = self.entries.iter().filter(|entry| entry.file.load(Relaxed) == file.0);
-            entries.filter_map(Entry::take).collect()
+            let mut taken = Vec::new();
+            for number in self.open.numbers() {
+                let set = self.set(number);
+                let own = set.iter().filter(|entry| entry.file.load(Relaxed) == file.0);
+                taken.extend(own.filter_map(Entry::take));
+                if set.iter().all(|entry| entry.state.load(Acquire) & OPEN == 0) {
+                    self.open.remove(number);
+                }
+            }
+            taken
         };
         // Without the lock: see `insert`.
         drop(taken);
@@ -229,7 +279,7 @@ impl ObjectCache {
 
     /// In a forked child, where no other thread is: pins of threads that were left behind are void.
     pub(crate) fn forget_pins(&self) {
-        for entry in &self.entries {
+        for entry in self.used.numbers().flat_map(|number| self.set(number)) {
             entry.state.fetch_and(OPEN, AcqRel);
         }
     }
@@ -237,7 +287,7 @@ impl ObjectCache {
 
 impl Drop for ObjectCache {
     fn drop(&mut self) {
-        self.entries.iter().for_each(|entry| drop(entry.take()));
+        self.open.numbers().flat_map(|number| self.set(number)).for_each(|entry| drop(entry.take()));
     }
 }
 

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 /// Makes a file `length` bytes long and maps it for writing, with space for the first `allocated` bytes. `NOSPC`: there is no space for them. What the file
 /// holds already stays.
@@ -53,8 +53,72 @@ pub struct SharedMap {
     length: usize,
     writable: bool,
     page_bytes: usize,
-    /// One bit for each page that is known to have space.
-    reached: Box<[AtomicU64]>,
+    reached: Reached,
+}
+
+/// One bit for each page that is known to have space. Most mappings are used in their first pages only.
+#[derive(Debug)]
+struct Reached {
+    first: AtomicU64,
+    /// Of the pages from the 65th on: null, or words for all of them, made when the first of these pages is reached. No lock: a signal's handler may
+    /// come here in the midst of it.
+    further: AtomicPtr<AtomicU64>,
+    pages: usize,
+}
+
+impl Reached {
+    fn none_of(pages: usize) -> Self {
+        Self { first: AtomicU64::new(0), further: AtomicPtr::default(), pages }
+    }
+
+    fn further_words(&self) -> usize {
+        self.pages.saturating_sub(64).div_ceil(64)
+    }
+
+    fn further(&self) -> Option<&[AtomicU64]> {
+        let words = NonNull::new(self.further.load(Acquire))?;
+        // SAFETY: as many words as `make_further` put there, which stay until the drop.
+        Some(unsafe { std::slice::from_raw_parts(words.as_ptr(), self.further_words()) })
+    }
+
+    #[cold]
+    fn make_further(&self) -> &[AtomicU64] {
+        // SAFETY: zero bytes are an atomic of value 0.
+        let made = unsafe { Box::<[AtomicU64]>::new_zeroed_slice(self.further_words()).assume_init() };
+        let made = Box::into_raw(made);
+        if self.further.compare_exchange(std::ptr::null_mut(), made.cast(), AcqRel, Acquire).is_err() {
+            // SAFETY: just made here, and seen by nobody.
+            drop(unsafe { Box::from_raw(made) });
+        }
+        self.further().expect("there now")
+    }
+
+    #[inline]
+    fn has(&self, page: usize) -> bool {
+        let word = match page.checked_sub(64) {
+            None => self.first.load(Relaxed),
+            Some(further) => self.further().map_or(0, |words| words[further / 64].load(Relaxed)),
+        };
+        word >> (page % 64) & 1 != 0
+    }
+
+    fn add(&self, page: usize) {
+        let word = match page.checked_sub(64) {
+            None => &self.first,
+            Some(further) => &self.further().unwrap_or_else(|| self.make_further())[further / 64],
+        };
+        word.fetch_or(1 << (page % 64), Relaxed);
+    }
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        if let Some(words) = NonNull::new(*self.further.get_mut()) {
+            let words = std::ptr::slice_from_raw_parts_mut(words.as_ptr(), self.further_words());
+            // SAFETY: made by `make_further` as a box of that length, and nobody looks any more.
+            drop(unsafe { Box::from_raw(words) });
+        }
+    }
 }
 
 // SAFETY: the mapping is only reached through atomics (and `Stripe` words that are never changed once published).
@@ -86,9 +150,7 @@ impl SharedMap {
         let _ = unsafe { rustix::mm::madvise(start, length, rustix::mm::Advice::Random) };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         let page_bytes = rustix::param::page_size();
-        let words = length.div_ceil(page_bytes).div_ceil(64);
-        // SAFETY: zero bytes are an atomic of value 0.
-        let reached = unsafe { Box::<[AtomicU64]>::new_zeroed_slice(words).assume_init() };
+        let reached = Reached::none_of(length.div_ceil(page_bytes));
         Ok(Self { start, length, writable, page_bytes, reached })
     }
 
@@ -101,7 +163,7 @@ impl SharedMap {
     #[inline]
     pub fn reach(&self, offset: usize, bytes: usize) -> rustix::io::Result<()> {
         for page in offset / self.page_bytes..(offset + bytes).div_ceil(self.page_bytes) {
-            if self.reached[page / 64].load(Relaxed) >> (page % 64) & 1 == 0 {
+            if !self.reached.has(page) {
                 self.reach_page(page)?;
             }
         }
@@ -111,7 +173,7 @@ impl SharedMap {
     /// The first `bytes` bytes, at least one, and what lies in the same pages, are known to have space.
     pub(super) fn assume_reached(&self, bytes: usize) {
         for page in 0..bytes.div_ceil(self.page_bytes) {
-            self.reached[page / 64].fetch_or(1 << (page % 64), Relaxed);
+            self.reached.add(page);
         }
     }
 
@@ -139,7 +201,7 @@ impl SharedMap {
             Err(Errno::FAULT) => return Err(Errno::NOSPC),
             Err(errno) => return Err(errno),
         }
-        self.reached[page / 64].fetch_or(1 << (page % 64), Relaxed);
+        self.reached.add(page);
         Ok(())
     }
 
