@@ -15,6 +15,7 @@ use std::path::Path;
 use stripewise_layout::FileId;
 use stripewise_store::entry::open_directory;
 use stripewise_store::protocol::{NameCall, Refusal};
+use stripewise_store::shared::control::Life;
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 
 /// What became of the victim.
@@ -100,12 +101,16 @@ impl NameChanges {
                 managed => managed?,
             };
             let mut inner = guard(&managed.inner);
-            if let (FileState::Live, false, Ok(path)) = (&inner.record.state, inner.freed, String::from_utf8(path)) {
+            // One whose maker has not said so yet has its name too.
+            let has_name = matches!(inner.record.state, FileState::Live | FileState::Creating);
+            if let (true, false, Ok(path)) = (has_name, inner.freed, String::from_utf8(path)) {
                 let record = Ancestors::of_directory(directory).record(path, &inner.record);
+                let record = FileRecord { state: FileState::Live, ..record };
                 let mut changes = Changes::default();
                 changes.put_file(file, &record);
                 self.context.table().commit_later(&changes)?;
                 inner.record = record;
+                managed.control.set_life(Life::Live);
             }
             Ok(())
         };

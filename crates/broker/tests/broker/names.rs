@@ -432,3 +432,29 @@ fn a_stub_that_was_made_without_a_name_keeps_the_one_it_got() {
         other => panic!("{other:?}"),
     }
 }
+
+/// Its maker says that it has its name with its first write only.
+#[test]
+fn a_new_file_that_another_renames_before_its_maker_says_its_name_has_the_new_one() {
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let (maker, other) = (testbed.client(), testbed.client());
+    let (made, renamed) = (testbed.data("made"), testbed.data("renamed"));
+    let stub = File::options().read(true).write(true).create_new(true).open(&made).unwrap();
+    let request = Request::Create { path: made.to_str().unwrap().to_owned() };
+    let (reply, _memory) = maker.ask_with(request, &[stub.as_fd()]).unwrap();
+    let Reply::Opened { file, .. } = reply else { panic!("{reply:?}") };
+    let listed = || match other.ask(Request::Admin(Admin::List { after: None })).unwrap() {
+        Reply::Files { files, .. } => (files[0].path.clone(), files[0].state.clone()),
+        reply => panic!("{reply:?}"),
+    };
+    assert_eq!(listed().1, "creating");
+    let number = begin_rename(&other, (&made, Some(file)), (&renamed, None)).unwrap();
+    std::fs::rename(&made, &renamed).unwrap();
+    other.end_name_change(number, true).unwrap();
+    let expected = (renamed.to_str().unwrap().to_owned(), "live".to_owned());
+    assert_eq!(listed(), expected);
+    maker.ask(Request::LinkedAndBegin { file, bytes: 100 }).unwrap();
+    assert_eq!((listed(), testbed.object_count(file)), (expected, 1));
+}
