@@ -57,6 +57,7 @@ test-cargo: ## Rust tests of all crates
 
 test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redirected
 	$(PYTHON) tests/programs/test_run.py
+	STRIPEWISE=$(TEST_BIN) /usr/bin/python3 tests/engines/test_on_ceph.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict --on ext4,xfs
 

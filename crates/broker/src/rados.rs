@@ -24,7 +24,7 @@ pub use error::RadosError;
 pub use library::Library;
 pub use operation::{Completion, Epoch, Operation, Piece};
 pub use pool::{Pool, Request};
-pub use store::{RadosServer, connect, open, prepare};
+pub use store::{RadosServer, connect, open, prepare, prepare_url};
 
 /// Longest object that a cluster takes unless it was configured otherwise (`osd_max_object_size`), in bytes.
 pub const MAX_OBJECT_BYTES: u64 = 128 << 20;

@@ -17,7 +17,7 @@ Examples:
   stripewise init --server hdd0=hdd:/mnt/a --server ssd0=ssd:/mnt/nvme:100GiB
   stripewise init --emulated 12xhdd-7200,4xsata-ssd-2012:64MiB --link gigabit --region 4MiB")]
 pub(crate) struct InitArgs {
-    /// A server: NAME=hdd:DIR or NAME=ssd:DIR, with :CAPACITY if not all of the file system may be filled
+    /// A server: NAME=hdd:DIR or NAME=ssd:DIR, with :CAPACITY if not all of the file system may be filled; rados://POOL in the place of DIR for a pool of Ceph
     #[arg(long = "server", value_name = "NAME=CLASS:DIR[:CAPACITY]")]
     servers: Vec<NamedServer>,
 

@@ -6,7 +6,7 @@
 
 mod server;
 
-pub use server::{NamedServer, ParseServerError};
+pub use server::{NamedServer, ParseServerError, Place};
 
 use crate::emulated::{self, EmulatedServers, RootTaken};
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
@@ -14,11 +14,12 @@ use crate::session::Session;
 use serde::Serialize;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use stripewise_broker::rados;
 use stripewise_device::UnknownName;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::{ByteCount, Cluster, Server, output};
 use stripewise_store::server::emulated::is_emulated;
-use stripewise_store::server::{ServerError, directory};
+use stripewise_store::server::{ServerError, directory, is_by_agent};
 use stripewise_store::state::{StateDirectory, StateError};
 use thiserror::Error;
 
@@ -107,7 +108,7 @@ type Result<T> = std::result::Result<T, InitError>;
 /// What a new cluster consists of.
 #[derive(Clone, Debug)]
 pub struct InitOptions {
-    /// Directories on mounts of this host.
+    /// Directories on mounts of this host, and servers that the broker reaches.
     pub servers: Vec<NamedServer>,
     /// Emulated servers: real bytes in directories, the time of named devices.
     pub emulated: Vec<EmulatedServers>,
@@ -223,8 +224,10 @@ impl Drop for Made {
 }
 
 fn prepare(cluster: &Cluster, made: &mut Made) -> Result<()> {
+    let (by_agent, in_directories): (Vec<&Server>, Vec<&Server>) =
+        cluster.servers.iter().partition(|server| is_by_agent(&server.url));
     let (emulated, real): (Vec<&Server>, Vec<&Server>) =
-        cluster.servers.iter().partition(|server| is_emulated(&server.url));
+        in_directories.iter().partition(|server| is_emulated(&server.url));
     for server in real {
         server::check_directory(server)?;
     }
@@ -239,8 +242,11 @@ fn prepare(cluster: &Cluster, made: &mut Made) -> Result<()> {
         server::check_writable(server)?;
     }
     // Markers come last: only they show that a directory belongs to this cluster.
-    for server in &cluster.servers {
+    for server in in_directories {
         directory::prepare(&cluster.id, &server.name, server.url.directory())?;
+    }
+    for server in by_agent {
+        rados::prepare_url(&cluster.id, &server.name, &server.url)?;
     }
     Ok(())
 }

@@ -105,6 +105,8 @@ functions! {
 
 /// What librados 2 is called, whatever its further version.
 const FILE: &str = "librados.so.2";
+/// Ceph's libraries set up their options with more than half a MiB of stack, which threads of the broker do not have.
+const LOADING_STACK_BYTES: usize = 8 << 20;
 
 impl Library {
     /// The library, loaded at the first call.
@@ -116,14 +118,18 @@ impl Library {
         if let Some(library) = LOADED.get() {
             return Ok(library);
         }
-        // SAFETY: what a library runs when it is loaded is its own; librados only sets up its own data.
-        let library = unsafe { libloading::Library::new(FILE) };
-        let bound = library.and_then(|library| {
+        let load = || {
+            // SAFETY: what a library runs when it is loaded is its own; librados only sets up its own data.
+            let library = unsafe { libloading::Library::new(FILE) }?;
             // Never unloaded: its threads run as long as the process does.
             let library = std::mem::ManuallyDrop::new(library);
             Self::bind(&library)
-        });
-        let bound = bound.map_err(|error| RadosError::NoLibrary { what: error.to_string() })?;
+        };
+        let failed = |what: String| RadosError::NoLibrary { what };
+        let loading = std::thread::Builder::new().name("stripewise-load".into()).stack_size(LOADING_STACK_BYTES);
+        let loading = loading.spawn(load).map_err(|error| failed(error.to_string()))?;
+        let bound = loading.join().map_err(|_| failed("loading it panicked".to_owned()))?;
+        let bound = bound.map_err(|error| failed(error.to_string()))?;
         Ok(LOADED.get_or_init(|| bound))
     }
 }

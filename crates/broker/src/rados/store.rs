@@ -76,6 +76,15 @@ pub fn open(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn Object
     Ok(Box::new(RadosServer::open(&connect(name, &url)?, cluster, name, &url.pool)?))
 }
 
+/// Makes the pool of a URL the server `name` of a cluster.
+///
+/// # Errors
+/// As [`connect`] and [`prepare`].
+pub fn prepare_url(cluster: &str, name: &str, url: &ServerUrl) -> Result<(), ServerError> {
+    let url = RadosUrl::parse(url).map_err(|what| ServerError::Unusable { server: name.to_owned(), what })?;
+    prepare(&connect(name, &url)?, cluster, name, &url.pool)
+}
+
 /// Makes a pool the server `name` of a cluster.
 ///
 /// # Errors

@@ -5,7 +5,7 @@
 //!
 //! | offset | words | who writes |
 //! |---|---|---|
-//! | 0 | magic and [`LANE_VERSION`] | process, before it hands the lane over |
+//! | 0 | magic number | process, before it hands the lane over |
 //! | 8 | (32 bits) *submitted*: raised when slots were submitted; the agent waits on it | process |
 //! | 12 | (32 bits) *freed*: raised when a slot was freed; threads that find no slot wait on it | process |
 //! | 64 + 64 i | slot i, see below | |
@@ -41,8 +41,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use stripewise_layout::{FileId, Generation, RegionIndex, ServerId};
 
-/// Of the layout of a lane.
-pub const LANE_VERSION: u8 = 1;
 /// Bytes that one operation moves at most.
 pub const SLOT_BYTES: usize = 1 << 20;
 /// Operations of a process under way together.
@@ -51,7 +49,7 @@ pub const SLOTS: usize = 24;
 pub const EARLY_SLOTS: usize = 16;
 const DATA: usize = 4096;
 const LENGTH: usize = DATA + SLOTS * SLOT_BYTES;
-const MAGIC: u64 = u64::from_le_bytes(*b"swlane\0\0") | (LANE_VERSION as u64) << 56;
+const MAGIC: u64 = u64::from_le_bytes(*b"SWLANE\0\x01");
 const SUBMITTED_COUNT: usize = 8;
 const FREED_COUNT: usize = 12;
 

@@ -6,11 +6,11 @@ use crate::paths::{PlaceError, absolute};
 use rustix::fs::{Access, access};
 use std::path::PathBuf;
 use std::str::FromStr;
-use stripewise_layout::{ByteCount, ParseSizeError, Server, ServerClass};
-use stripewise_store::server::directory;
+use stripewise_layout::{ByteCount, ParseSizeError, Server, ServerClass, ServerUrl};
+use stripewise_store::server::{check_url, directory, is_by_agent};
 use thiserror::Error;
 
-/// A server with a name. As text `NAME=CLASS:DIR[:CAPACITY]`.
+/// A server with a name. As text `NAME=CLASS:DIR[:CAPACITY]`, or with the URL of a server that the broker alone reaches in the place of the directory.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamedServer {
     /// Its name in the cluster.
@@ -18,9 +18,18 @@ pub struct NamedServer {
     /// Slow or fast.
     pub class: ServerClass,
     /// Where its objects are.
-    pub directory: PathBuf,
+    pub place: Place,
     /// Bytes that may be used there; `None`: all of the file system.
     pub capacity: Option<ByteCount>,
+}
+
+/// Where a server's objects are.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Place {
+    /// A directory on a mount of this host.
+    Directory(PathBuf),
+    /// What the broker alone reaches.
+    Url(ServerUrl),
 }
 
 /// A text that names no server.
@@ -38,6 +47,9 @@ pub enum ParseServerError {
     /// Another class than `hdd` and `ssd`.
     #[error(transparent)]
     Class(#[from] UnknownClass),
+    /// The URL is none of a server that the broker reaches.
+    #[error("{0}")]
+    Url(String),
     /// The capacity is no size.
     #[error(transparent)]
     Size(#[from] ParseSizeError),
@@ -59,13 +71,29 @@ impl FromStr for NamedServer {
         if directory.is_empty() {
             return Err(ParseServerError::NoDirectory);
         }
-        Ok(Self { name: name.to_owned(), class, directory: directory.into(), capacity })
+        let place = match directory.contains("://") {
+            true => Place::Url(url_of(directory).map_err(ParseServerError::Url)?),
+            false => Place::Directory(directory.into()),
+        };
+        Ok(Self { name: name.to_owned(), class, place, capacity })
+    }
+}
+
+fn url_of(text: &str) -> Result<ServerUrl, String> {
+    let url: ServerUrl = text.parse()?;
+    check_url(&url)?;
+    match is_by_agent(&url) {
+        true => Ok(url),
+        false => Err(format!("`{text}`: name the directory itself, or use --emulated")),
     }
 }
 
 impl NamedServer {
     pub(super) fn to_server(&self) -> Result<Server, PlaceError> {
-        let url = directory::url(absolute(&self.directory)?);
+        let url = match &self.place {
+            Place::Directory(directory) => directory::url(absolute(directory)?),
+            Place::Url(url) => url.clone(),
+        };
         Ok(Server { capacity: self.capacity, ..Server::new(&self.name, self.class, url) })
     }
 }
@@ -91,21 +119,25 @@ pub(super) fn check_writable(server: &Server) -> Result<(), InitError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
     fn servers_read_from_the_command_line() {
         let server: NamedServer = "ssd0=ssd:/mnt/nvme:100GiB".parse().unwrap();
         assert_eq!((server.class, server.capacity), (ServerClass::Ssd, Some(ByteCount(100 << 30))));
-        assert_eq!(server.directory, Path::new("/mnt/nvme"));
+        assert_eq!(server.place, Place::Directory("/mnt/nvme".into()));
         let server: NamedServer = "a=hdd:/mnt/odd:/name".parse().unwrap();
-        assert_eq!((server.directory.as_path(), server.capacity), (Path::new("/mnt/odd:/name"), None));
+        assert_eq!((server.place, server.capacity), (Place::Directory("/mnt/odd:/name".into()), None));
+        let server: NamedServer = "a=hdd:rados://slow?conf=/etc/c.conf:1TiB".parse().unwrap();
+        let url = "rados://slow?conf=/etc/c.conf".parse().unwrap();
+        assert_eq!((server.place, server.capacity), (Place::Url(url), Some(ByteCount(1 << 40))));
         for (text, expected) in [
             ("hdd:/mnt/a", "NAME="),
             ("a=/mnt/a", "hdd: or ssd:"),
             ("a=tape:/mnt/a", "unknown class `tape`"),
             ("a=hdd:", "no directory"),
             ("a=hdd:/mnt/a:much", "`much` is not a size"),
+            ("a=hdd:file:///mnt/a", "name the directory itself"),
+            ("a=hdd:rados://a/b", "the name of one pool"),
         ] {
             let error = text.parse::<NamedServer>().unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
