@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | `context` | `Context` | cluster, servers, state directory, mapping table, processes |
 //! | `rmt`, `table`, `description` | | the mapping table; what is done with it at a start and a stop; what servers are told |
+//! | `coordination`, `etcd` | | the table that hosts share, and the election of its writer; both in etcd. Nothing above uses them yet |
 //! | `flushing` | `Flusher` | makes the table's changes durable that nobody has synced |
 //! | `under_way` | `UnderWay` | I/O that the broker does for processes |
 //! | `proof`, `ancestors`, `aside`, `connection`, `permission` | | what a descriptor proves; a client's connection, and what its user may do |
@@ -57,10 +58,12 @@ mod capacity;
 mod check;
 mod connection;
 mod context;
+pub mod coordination;
 mod describing;
 pub mod description;
 mod discards;
 mod drained;
+pub mod etcd;
 mod file_memory;
 mod files;
 mod flushing;

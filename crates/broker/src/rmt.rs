@@ -73,6 +73,7 @@ pub use name_changes::{Caller, Mover, NameChange, Place, Victim};
 
 pub use audit::{Audit, rewritten};
 pub use inode::Inode;
+pub(crate) use keys::describe;
 use keys::{discard_key, file_in, file_key, inode_key, log_key, name_key, region_key, replica_key};
 use minicbor::Decode;
 pub use records::{ClusterRecord, FileRecord, FileState, HeadRecord, LogRecord, RegionRecord, ReplicaRecord};
@@ -121,6 +122,13 @@ pub enum RmtError {
     Servers { listed: String, known: String },
     #[error("the mapping table was changed by another while this change was made")]
     Conflict,
+    /// Of an engine that hosts share.
+    #[error("the mapping table: {source}")]
+    Engine { is_full: bool, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error(
+        "{name} is not the master of this cluster, so it changes nothing in the mapping table; the master is {master}"
+    )]
+    Deposed { name: String, master: String },
 }
 
 impl RmtError {
@@ -129,6 +137,7 @@ impl RmtError {
     pub fn is_full(&self) -> bool {
         match self {
             Self::Full { .. } => true,
+            Self::Engine { is_full, .. } => *is_full,
             Self::Unreadable { source, .. } => {
                 matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
             }
@@ -537,4 +546,4 @@ fn decode<T: for<'b> Decode<'b, ()>>(key: &[u8], value: &[u8]) -> Result<T, RmtE
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

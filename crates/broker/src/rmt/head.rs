@@ -140,8 +140,10 @@ impl Table {
             return Ok(());
         }
         self.store.flush()?;
-        let transactions = known.as_ref().map(|head| Ok(head.transactions()));
-        let transactions = transactions.unwrap_or_else(|| Ok(Head::read(self.store.as_ref())?.transactions()))?;
+        let transactions = match known.as_ref() {
+            Some(head) => head.transactions(),
+            None => Head::read(self.store.as_ref())?.transactions(),
+        };
         self.note_durable(transactions);
         Ok(())
     }

@@ -55,7 +55,7 @@ pub(super) fn name_key(kind: u8, path: &str) -> Result<Vec<u8>, RmtError> {
     Ok(key)
 }
 
-pub(super) fn describe(key: &[u8]) -> String {
+pub(crate) fn describe(key: &[u8]) -> String {
     let value =
         |range: std::ops::Range<usize>| key.get(range).map(|b| b.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)));
     match (key.first(), value(1..9)) {

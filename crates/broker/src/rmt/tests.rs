@@ -9,7 +9,7 @@ pub(super) fn layout(bytes: u32) -> Layout {
     Layout::new([(ServerId(0), bytes), (ServerId(1), 2 * bytes)]).unwrap()
 }
 
-pub(super) fn record(path: &str) -> FileRecord {
+pub(crate) fn record(path: &str) -> FileRecord {
     FileRecord {
         path: path.to_owned(),
         stub: Inode { device: 3, inode: 4, born_ns: 5 },
@@ -136,34 +136,54 @@ fn watchers_hear_of_what_took_effect() {
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [b"a1".to_vec(), b"a1".to_vec()]);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
-    #[test]
-    fn the_store_behaves_as_a_sorted_map(
-        steps in proptest::collection::vec((0u8..12, proptest::option::of(0u8..4), proptest::option::of(0u8..4)), 1..30),
-    ) {
-        let directory = tempfile::tempdir().unwrap();
-        let store = LmdbStore::open(directory.path()).unwrap();
-        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-        for (key, old, new) in steps {
-            let key = vec![b'k', key];
-            let (old, new) = (old.map(|value| vec![value]), new.map(|value| vec![value]));
-            let holds = model.get(&key) == old.as_ref();
-            prop_assert_eq!(store.compare_and_swap(&key, old.as_deref(), new.as_deref()).unwrap(), holds);
-            if holds {
-                match new {
-                    Some(value) => { model.insert(key.clone(), value); }
-                    None => { model.remove(&key); }
-                }
+/// A key, what is expected there and what is put there.
+type Step = (u8, Option<u8>, Option<u8>);
+
+/// Batches of up to three such steps, to keys that differ.
+pub(crate) fn batches() -> impl Strategy<Value = Vec<Vec<Step>>> {
+    let value = || proptest::option::of(0u8..4);
+    proptest::collection::vec(proptest::collection::vec((0u8..12, value(), value()), 1..4), 1..30)
+}
+
+/// Commits the batches to an empty store and to a plain map.
+pub(crate) fn check_as_sorted_map(store: &dyn MappingStore, batches: Vec<Vec<Step>>) -> Result<(), TestCaseError> {
+    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    for steps in batches {
+        let steps: BTreeMap<_, _> = steps.into_iter().map(|(key, old, new)| (vec![b'k', key], (old, new))).collect();
+        let value = |value: Option<u8>| value.map(|value| vec![0xff; value.into()]);
+        let expected: Vec<_> = steps.iter().map(|(key, (old, _))| (key.clone(), value(*old))).collect();
+        let changes: Vec<_> = steps.iter().map(|(key, (_, new))| (key.clone(), value(*new))).collect();
+        let holds = expected.iter().all(|(key, old)| model.get(key) == old.as_ref());
+        prop_assert_eq!(store.commit(&Batch { expected, changes: changes.clone() }).unwrap(), holds);
+        for (key, new) in changes {
+            match new.filter(|_| holds) {
+                Some(value) => drop(model.insert(key.clone(), value)),
+                None if holds => drop(model.remove(&key)),
+                None => {}
             }
             prop_assert_eq!(store.get(&key).unwrap(), model.get(&key).cloned());
         }
-        let all: Entries = model.into_iter().collect();
-        prop_assert_eq!(&store.scan(b"k", None, 100).unwrap(), &all);
-        if let Some((first, _)) = all.first() {
-            prop_assert_eq!(store.scan(b"k", Some(first), 3).unwrap(), all[1..].iter().take(3).cloned().collect::<Vec<_>>());
-        }
-        prop_assert_eq!(store.scan(b"l", None, 3).unwrap(), vec![]);
+    }
+    let all: Entries = model.into_iter().collect();
+    prop_assert_eq!(&store.scan(b"k", None, 100).unwrap(), &all);
+    prop_assert_eq!(&store.scan(b"", None, usize::MAX).unwrap(), &all);
+    if let Some((first, _)) = all.first() {
+        prop_assert_eq!(
+            store.scan(b"k", Some(first), 3).unwrap(),
+            all[1..].iter().take(3).cloned().collect::<Vec<_>>()
+        );
+    }
+    prop_assert_eq!(store.scan(b"l", None, 3).unwrap(), vec![]);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn the_store_behaves_as_a_sorted_map(batches in batches()) {
+        let directory = tempfile::tempdir().unwrap();
+        check_as_sorted_map(&LmdbStore::open(directory.path()).unwrap(), batches.clone())?;
+        check_as_sorted_map(&memory::MemoryStore::default(), batches)?;
     }
 }
 

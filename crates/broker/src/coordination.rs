@@ -1,0 +1,56 @@
+//! What hosts of one cluster share: the mapping table, and who is master.
+//!
+//! One host at a time is the master, the single writer of the table. It is elected by the engine that holds the table, and every commit
+//! of its table carries a fence: the engine applies it only while the election that it won still stands. So a master that has lost
+//! its place, and may not know it yet, changes nothing.
+//!
+//! [`crate::etcd::EtcdCoordinator`] implements this over etcd.
+
+use crate::rmt::{MappingStore, RmtError};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Who stands for election.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The host, as messages name it.
+    pub name: String,
+    /// Where other hosts reach it once it is master.
+    pub address: String,
+}
+
+/// Who won an election.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Master {
+    pub candidate: Candidate,
+    /// Higher than that of every master before it.
+    pub term: u64,
+}
+
+/// The shared table and the election of one cluster. Methods may be called from any thread.
+pub trait Coordinator: Send + Sync {
+    /// The table, for reading: a commit is refused with [`RmtError::Deposed`].
+    fn table(&self) -> Box<dyn MappingStore>;
+
+    /// Who is master now; `None`: nobody.
+    fn master(&self) -> Result<Option<Master>, RmtError>;
+
+    /// Becomes master as soon as there is none; `None`: there still was one after `patience`.
+    fn campaign(&self, candidate: &Candidate, patience: Duration) -> Result<Option<Box<dyn Mastership>>, RmtError>;
+}
+
+/// An election won. It lasts as long as the master renews it, which it does by itself until this value is dropped; a master that is
+/// dropped without [`Self::resign`] is followed by another only when its time is over.
+pub trait Mastership: Send + Sync {
+    /// This master.
+    fn master(&self) -> &Master;
+
+    /// The table, for its only writer. A commit after the mastership was lost changes nothing and is [`RmtError::Deposed`].
+    fn table(&self) -> Box<dyn MappingStore>;
+
+    /// Whether another may be master by now, as far as this host can tell by itself. Commits need not ask: they are fenced.
+    fn is_lost(&self) -> bool;
+
+    /// Hands over at once. The tables of this master commit nothing from then on.
+    fn resign(self: Box<Self>) -> Result<(), RmtError>;
+}
