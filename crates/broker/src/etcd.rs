@@ -26,6 +26,7 @@
 mod client;
 mod election;
 mod error;
+mod keys;
 mod messages;
 mod staging;
 mod store;

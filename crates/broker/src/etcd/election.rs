@@ -2,8 +2,9 @@
 
 use super::client::{Call, Client, EtcdOptions, ask, transact};
 use super::error::EtcdError;
+use super::keys::Keys;
 use super::messages::{Bytes, Compare, Entry, Found, Lease, Number, Operation, Range, Streamed, Transaction};
-use super::store::{EtcdStore, Fence, Keys};
+use super::store::{EtcdStore, Fence};
 use super::watch::events;
 use crate::coordination::{Candidate, Coordinator, Master, Mastership};
 use crate::rmt::{Batch, Entries, MappingStore, RmtError};

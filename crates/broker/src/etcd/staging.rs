@@ -66,10 +66,10 @@ impl State {
 /// What a batch changes, by key; `None`: removed.
 pub(super) type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// Changes of one part.
-pub(super) type Part = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+/// What stands, or is to stand, at a key of the table.
+pub(super) type Change = (Vec<u8>, Option<Vec<u8>>);
 
-fn bytes_of((key, value): &(Vec<u8>, Option<Vec<u8>>)) -> usize {
+fn bytes_of((key, value): &Change) -> usize {
     key.len() + value.as_ref().map_or(0, Vec::len) + OPERATION_BYTES
 }
 
@@ -80,7 +80,7 @@ pub(super) fn fits(batch: &Batch) -> bool {
 }
 
 /// The same changes in the same order, in slices that one transaction holds each.
-pub(super) fn split<'a>(entries: &'a [(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'a [(Vec<u8>, Option<Vec<u8>>)]> {
+pub(super) fn split(entries: &[Change]) -> Vec<&[Change]> {
     let mut parts = Vec::new();
     let (mut start, mut bytes) = (0, 0);
     for (index, entry) in entries.iter().enumerate() {
@@ -97,11 +97,11 @@ pub(super) fn split<'a>(entries: &'a [(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'a [(
     parts
 }
 
-pub(super) fn encode_part(part: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<u8> {
+pub(super) fn encode_part(part: &[Change]) -> Vec<u8> {
     postcard::to_stdvec(part).expect("bytes in lists")
 }
 
-pub(super) fn decode_part(key: &[u8], value: &[u8]) -> Result<Part, EtcdError> {
+pub(super) fn decode_part(key: &[u8], value: &[u8]) -> Result<Vec<Change>, EtcdError> {
     postcard::from_bytes(value)
         .map_err(|error| EtcdError::Damaged { key: String::from_utf8_lossy(key).into_owned(), what: error.to_string() })
 }

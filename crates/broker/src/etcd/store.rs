@@ -2,8 +2,9 @@
 
 use super::client::{Call, ask, transact};
 use super::error::EtcdError;
+use super::keys::{Keys, behind};
 use super::messages::{Compare, Entry, Found, Number, Operation, Outcome, Range, Transaction};
-use super::staging::{self, Changes, MAX_VALUE_BYTES, Part, State};
+use super::staging::{self, Change, Changes, MAX_VALUE_BYTES, State};
 use super::watch::{Follower, watch};
 use crate::coordination::Candidate;
 use crate::rmt::{Batch, Entries, MappingStore, RmtError, describe};
@@ -13,69 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 /// Entries that are read at once.
 const PAGE: usize = 512;
-
-/// Keys of one cluster.
-#[derive(Clone, Debug)]
-pub(super) struct Keys {
-    prefix: Vec<u8>,
-}
-
-impl Keys {
-    pub(super) fn new(cluster: &str) -> Self {
-        Self { prefix: format!("stripewise/{cluster}/").into_bytes() }
-    }
-
-    fn under(&self, rest: &[u8]) -> Vec<u8> {
-        [&self.prefix, rest].concat()
-    }
-
-    pub(super) fn master(&self) -> Vec<u8> {
-        self.under(b"master")
-    }
-
-    fn state(&self) -> Vec<u8> {
-        self.under(b"state")
-    }
-
-    fn table(&self, key: &[u8]) -> Vec<u8> {
-        self.under(&[b"t/", key].concat())
-    }
-
-    /// Of a key in etcd, that of the table.
-    pub(super) fn in_table<'a>(&self, key: &'a [u8]) -> &'a [u8] {
-        key.get(self.prefix.len() + 2..).unwrap_or_default()
-    }
-
-    fn staged(&self) -> Vec<u8> {
-        self.under(b"s/")
-    }
-
-    fn part(&self, batch: &str, number: usize) -> Vec<u8> {
-        self.under(format!("s/{batch}/{number:08x}").as_bytes())
-    }
-
-    fn copy_name(&self, name: &str) -> Vec<u8> {
-        self.under(format!("k/{name}").as_bytes())
-    }
-
-    fn copies(&self, name: &str) -> Vec<u8> {
-        self.under(format!("c/{name}/").as_bytes())
-    }
-
-    fn copy(&self, name: &str, copy: &str) -> Vec<u8> {
-        self.under(format!("c/{name}/{copy}/").as_bytes())
-    }
-}
-
-/// The first key behind all that start with `prefix`, which has a byte below 255.
-pub(super) fn behind(prefix: &[u8]) -> Vec<u8> {
-    let mut end = prefix.to_vec();
-    while end.pop_if(|last| *last == u8::MAX).is_some() {}
-    if let Some(last) = end.last_mut() {
-        *last += 1;
-    }
-    end
-}
 
 /// What every commit of a master expects: that its key still is the one that it was elected by.
 #[derive(Clone, Debug)]
@@ -161,7 +99,7 @@ impl EtcdStore {
     }
 
     /// A part that was staged, or `None` if the batch is finished.
-    fn load_part(&self, state: &State, number: usize) -> Result<Option<Part>, EtcdError> {
+    fn load_part(&self, state: &State, number: usize) -> Result<Option<Vec<Change>>, EtcdError> {
         let key = self.keys.part(&state.batch, number);
         let found: Found = ask(self.calls.as_ref(), "/v3/kv/range", &Range::of(&key))?;
         found.kvs.first().map(|entry| staging::decode_part(&key, &entry.value.0)).transpose()
@@ -235,7 +173,7 @@ impl EtcdStore {
         &self,
         state: Option<&State>,
         next: Option<&State>,
-        expected: &[(Vec<u8>, Option<Vec<u8>>)],
+        expected: &[Change],
         mut success: Vec<Operation>,
     ) -> Result<Done, RmtError> {
         let fence = self.fence()?;

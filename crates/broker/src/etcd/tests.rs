@@ -7,7 +7,8 @@ pub(crate) mod server;
 
 use super::EtcdCoordinator;
 use super::client::Client;
-use super::store::{EtcdStore, Keys};
+use super::keys::Keys;
+use super::store::EtcdStore;
 use crate::coordination::{Candidate, Coordinator, Mastership};
 use crate::rmt::lmdb::LmdbStore;
 use crate::rmt::tests::{batches, check_as_sorted_map};

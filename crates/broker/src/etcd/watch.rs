@@ -2,8 +2,8 @@
 
 use super::client::{Answer, Call, encode, transact};
 use super::error::EtcdError;
+use super::keys::Keys;
 use super::messages::{Event, Number, Operation, Range, Streamed, Transaction, WatchCreate, WatchRequest, Watched};
-use super::store::Keys;
 use std::io::{BufReader, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};

@@ -1,9 +1,10 @@
 //! A writer that ends between any two requests.
 
-use super::super::client::{Answer, Call, Client};
+use super::super::client::{Answer, Call, Client, ask, transact};
 use super::super::error::EtcdError;
-use super::super::messages::{Found, Range};
-use super::super::store::{EtcdStore, Fence, Keys, behind};
+use super::super::keys::{Keys, behind};
+use super::super::messages::{Found, Operation, Range, Transaction};
+use super::super::store::{EtcdStore, Fence};
 use super::server::{Etcd, LONG_LEASE};
 use super::{all, candidate, elected, key, put_all};
 use crate::coordination::Coordinator;
@@ -94,13 +95,13 @@ fn check(client: &Arc<Client>, last: Last, requests: usize, seen: &mut [bool; 2]
     seen[usize::from(took_effect)] = true;
     let (mut paged, mut last_key) = (Vec::new(), None::<Vec<u8>>);
     loop {
-        let page = reader.scan(b"k", last_key.as_deref(), 37).unwrap();
+        let page = reader.scan(b"k", last_key.as_deref(), 83).unwrap();
         let Some((last, _)) = page.last() else { break };
         last_key = Some(last.clone());
         paged.extend(page);
     }
     assert_eq!(paged, found, "{cluster}");
-    for number in (90..410).step_by(9) {
+    for number in (90..410).step_by(37) {
         let value = found.iter().find(|(found, _)| *found == key(number)).map(|(_, value)| value.clone());
         assert_eq!(reader.get(&key(number)).unwrap(), value, "{cluster}");
     }
@@ -115,8 +116,7 @@ fn check(client: &Arc<Client>, last: Last, requests: usize, seen: &mut [bool; 2]
         assert_eq!(all(reader.as_ref()), expected, "{cluster}: a late request took effect");
     }
     let staged = format!("stripewise/{cluster}/s/").into_bytes();
-    let left: Found =
-        super::super::client::ask(client.as_ref(), "/v3/kv/range", &Range::between(&staged, &behind(&staged))).unwrap();
+    let left: Found = ask(client.as_ref(), "/v3/kv/range", &Range::between(&staged, &behind(&staged))).unwrap();
     assert!(left.kvs.is_empty(), "{cluster}: staged parts are left");
     cut.is_over.load(Ordering::Relaxed) == 0
 }
@@ -138,7 +138,7 @@ struct Repeating(Arc<Client>, AtomicUsize);
 
 impl Call for Repeating {
     fn call(&self, path: &str, request: &[u8]) -> Result<Answer<Vec<u8>>, EtcdError> {
-        if self.1.fetch_add(1, Ordering::Relaxed) % 2 == 0 {
+        if self.1.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
             self.0.call(path, request)?;
         }
         self.0.call(path, request)
@@ -186,13 +186,27 @@ fn a_staged_batch_that_lost_a_part_is_damage() {
     let fence = Fence { create_revision: master.master().term as i64, candidate: candidate("first") };
     let writer = EtcdStore::new(Arc::new(cut), Keys::new("lost"), Some(fence));
     assert!(writer.commit(&put_all(0..300, b"1")).unwrap());
-    let parts =
-        |batch: &str| super::super::messages::Operation::delete_between(batch.as_bytes(), b"stripewise/lost/s0");
-    let lose = super::super::messages::Transaction { success: vec![parts("stripewise/lost/s/")], ..Default::default() };
-    super::super::client::transact(client.as_ref(), &lose).unwrap();
+    let parts = |batch: &str| Operation::delete_between(batch.as_bytes(), b"stripewise/lost/s0");
+    let lose = Transaction { success: vec![parts("stripewise/lost/s/")], ..Default::default() };
+    transact(client.as_ref(), &lose).unwrap();
     let store = master.table();
     let errors = [store.get(&key(1)).unwrap_err(), store.put(&key(1), b"2").unwrap_err()];
     for said in errors.map(|error| error.to_string()) {
         assert!(said.contains("stripewise/lost/s/") && said.contains("missing"), "{said}");
+    }
+}
+
+#[test]
+fn a_state_of_a_later_format_is_refused_by_name() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let client = Client::new(&etcd.options()).unwrap();
+    let coordinator = etcd.coordinator("later");
+    let master = elected(&coordinator, "first");
+    let state = Operation::put(b"stripewise/later/state", br#"{"format":2,"parts":{}}"#);
+    transact(&client, &Transaction { success: vec![state], ..Transaction::default() }).unwrap();
+    let store = master.table();
+    let errors = [store.get(&key(1)).unwrap_err(), store.put(&key(1), b"2").unwrap_err()];
+    for said in errors.map(|error| error.to_string()) {
+        assert!(said.contains("stripewise/later/state") && said.contains("format 2"), "{said}");
     }
 }
