@@ -16,9 +16,9 @@ use stripewise_layout::{ByteCount, ServerClass};
 /// Files that redirected programs create there get this layout, or the one that a plan has for their name. Files that are there
 /// already stay as they are.
 ///
-/// With --min-size, a managed file below DIR that is smaller becomes an ordinary file some seconds after its last close, and an ordinary one that a
-/// redirected program closes larger becomes managed. Files that a plan expects are managed whatever their size. To change settings, give
-/// the command again with all of them.
+/// With --min-size, a new file below DIR is an ordinary one until a redirected program closes it larger; then it becomes managed. A managed file that
+/// is smaller becomes ordinary some seconds after its last close. Files that a plan expects are managed from the first byte, whatever their
+/// size. To change settings, give the command again with all of them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

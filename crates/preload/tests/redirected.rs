@@ -176,6 +176,21 @@ fn a_program_that_reopens_its_file_while_it_changes_by_size_meets_its_bytes() {
     assert_eq!(cat.output().unwrap().stdout, [b'x'; 5000]);
 }
 
+/// Most files stay small: below a minimum size a new one costs what an ordinary one does, and a large one changes when it is closed.
+#[test]
+fn a_new_file_below_a_minimum_size_is_ordinary_until_it_is_closed_large() {
+    let scratch = scratch();
+    let bed = bed::Bed::with_options(scratch.path(), bed::REGION_BYTES, 4096, Some(4096), BrokerOptions::default());
+    let mut shell = support::preloaded("sh");
+    shell.args(["-c", "printf small > small; head -c 5000 /dev/zero > large"]).current_dir(&bed.data);
+    assert!(shell.env("STRIPEWISE_STATE", &bed.state).status().unwrap().success());
+    assert_eq!(std::fs::read(bed.data.join("small")).unwrap(), b"small");
+    while std::fs::metadata(bed.data.join("large")).unwrap().len() != STUB_BYTES as u64 {
+        std::thread::yield_now();
+    }
+    assert_eq!(std::fs::read(bed.data.join("small")).unwrap(), b"small");
+}
+
 /// The flags of the open, those set later, through duplicates too, and those of single calls.
 #[test]
 fn observers_see_what_every_write_waited_for() {

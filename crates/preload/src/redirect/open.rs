@@ -148,7 +148,9 @@ fn is_ours(client: &Client, path: &[u8]) -> bool {
         let directory = directory.trim_end_matches('/').as_bytes();
         path.strip_prefix(directory).is_some_and(|rest| rest.starts_with(b"/"))
     };
-    client.managed_directories().iter().any(below) && !stays_ordinary(path)
+    // In a directory with a minimum size a file begins as an ordinary one: most stay small, and the others change at their last close.
+    let is_managed = || client.min_size_at(Path::new(OsStr::from_bytes(path))).is_none() && !stays_ordinary(path);
+    client.managed_directories().iter().any(below) && is_managed()
         // Without an answer it counts as expected: making it then fails, and no file is ordinary that a plan wanted.
         || std::str::from_utf8(path).is_ok_and(|path| client.expects(path).unwrap_or(true))
 }

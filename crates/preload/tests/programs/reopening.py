@@ -57,18 +57,13 @@ def change(phase):
 
 with open(NAME, "wb") as file:
     file.write(LINES[:80])
-change(lambda: None)
 for _ in range(ROUNDS):
     change(lambda: beside_reader(grow))
     os.truncate(NAME, 80)
     change(lambda: beside_reader(rewrite))
 beside_reader(grow)
 
-# Ordinary at first, as all small files are by then.
 with open("left open", "wb") as file:
     file.write(b"x")
-inode = os.stat("left open").st_ino
-while os.stat("left open").st_ino == inode:
-    pass
 descriptor = os.open("left open", os.O_WRONLY)
 os.write(descriptor, b"x" * 5000)
