@@ -28,3 +28,4 @@ pub mod signals;
 pub mod state;
 pub mod stub;
 pub mod times;
+mod zeroed;

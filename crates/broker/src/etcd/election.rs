@@ -51,7 +51,7 @@ impl EtcdCoordinator {
     }
 
     /// Whether there is no master, and at which revision of etcd.
-    fn look(&self) -> Result<(bool, i64), EtcdError> {
+    fn read_election(&self) -> Result<(bool, i64), EtcdError> {
         let success = vec![Operation::Range(Range::of(&self.keys.master()))];
         let mut outcome = transact(self.calls.as_ref(), &Transaction { success, ..Transaction::default() })?;
         Ok((outcome.take(0).kvs.is_empty(), outcome.header.revision.0))
@@ -112,7 +112,7 @@ impl Coordinator for EtcdCoordinator {
     fn campaign(&self, candidate: &Candidate, patience: Duration) -> Result<Option<Box<dyn Mastership>>, RmtError> {
         let deadline = Instant::now() + patience;
         loop {
-            let (is_free, mut revision) = self.look()?;
+            let (is_free, mut revision) = self.read_election()?;
             if is_free {
                 // A lease of its own for every attempt: one that nobody renews ends by itself.
                 let asked = now_ms();

@@ -68,7 +68,7 @@ impl AgentLink for Agent {
         Ok(&made.lane)
     }
 
-    fn look_after_agent(&self) -> bool {
+    fn is_agent_alive(&self) -> bool {
         self.core.get().and_then(Weak::upgrade).is_some_and(|core| core.check_broker().is_ok())
     }
 

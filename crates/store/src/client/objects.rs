@@ -9,6 +9,7 @@
 use crate::descriptors::Descriptor;
 use crate::lock::Lock;
 use crate::server::{Handle, ObjectName};
+use crate::zeroed::zeroed;
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
@@ -161,7 +162,7 @@ impl ObjectCache {
         let sets = if sets.is_power_of_two() { sets } else { sets.next_power_of_two() / 2 };
         Self {
             // SAFETY: an entry is atomics, for which zero bytes are 0.
-            entries: unsafe { Box::new_zeroed_slice(sets * WAYS).assume_init() },
+            entries: unsafe { zeroed(sets * WAYS) },
             used: Sets::none_of(sets),
             open: Sets::none_of(sets),
             changing: Lock::new(()),

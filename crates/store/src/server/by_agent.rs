@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use stripewise_layout::{Direction, FileId, ServerId};
 
 /// How often the agent is looked after while it is waited for.
-const LOOK_AFTER: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Of every object, as long as one host uses a cluster.
 const EPOCH: u64 = 1;
 
@@ -28,7 +28,7 @@ pub trait AgentLink: Send + Sync {
     fn lane(&self) -> Result<&'static AgentLane, String>;
 
     /// Looks whether the agent is there, and hands the lane to a successor if there is one. `false`: there is no agent now.
-    fn look_after_agent(&self) -> bool;
+    fn is_agent_alive(&self) -> bool;
 
     /// For how long a successor is waited for.
     fn patience(&self) -> Duration;
@@ -58,7 +58,7 @@ struct Progress {
     /// Bytes of all pieces up to the first that was short.
     moved: usize,
     /// A piece was short or failed: what lies behind it does not count.
-    is_cut: bool,
+    is_short: bool,
     failure: Option<Failure>,
 }
 
@@ -96,10 +96,10 @@ impl AgentServer {
     fn wait_for(&self, lane: &AgentLane, slot: usize) -> Option<Result<u64, Failure>> {
         let mut gone_since: Option<Instant> = None;
         loop {
-            if let Some(result) = lane.wait(slot, LOOK_AFTER) {
+            if let Some(result) = lane.wait(slot, CHECK_INTERVAL) {
                 return Some(result);
             }
-            if self.link.look_after_agent() {
+            if self.link.is_agent_alive() {
                 gone_since = None;
                 continue;
             }
@@ -122,7 +122,7 @@ impl AgentServer {
             if let Some(slot) = lane.claim(0..SLOTS) {
                 return slot;
             }
-            lane.wait_for_slot(seen, LOOK_AFTER);
+            lane.wait_for_slot(seen, CHECK_INTERVAL);
         }
     }
 
@@ -155,7 +155,7 @@ impl AgentServer {
             Ok(memory) => memory,
             Err(errno) => {
                 lane.free(slot);
-                progress.is_cut = true;
+                progress.is_short = true;
                 progress.failure.get_or_insert(Failure::Other(format!("no memory for its data: {errno}")));
                 return None;
             }
@@ -173,7 +173,7 @@ impl AgentServer {
     /// Takes what came of a piece.
     fn end(&self, lane: &AgentLane, piece: &Piece, transfer: &mut Transfer<'_>, progress: &mut Progress) {
         let Some(result) = self.wait_for(lane, piece.slot) else {
-            progress.is_cut = true;
+            progress.is_short = true;
             progress.failure.get_or_insert_with(|| self.no_agent());
             return;
         };
@@ -185,16 +185,16 @@ impl AgentServer {
                 {
                     copy_in(transfer, piece.start, memory, count);
                 }
-                if !progress.is_cut {
+                if !progress.is_short {
                     progress.moved += count;
-                    progress.is_cut = count < piece.length;
+                    progress.is_short = count < piece.length;
                 }
             }
             Err(failure) => {
-                if !progress.is_cut {
+                if !progress.is_short {
                     progress.failure = Some(failure);
                 }
-                progress.is_cut = true;
+                progress.is_short = true;
             }
         }
         lane.free(piece.slot);
@@ -207,7 +207,7 @@ impl AgentServer {
         // What finds a slot begins before others do.
         while next < batch.len() {
             let (transfer, made) = (&batch[next], &mut progress[next]);
-            if made.begun >= transfer.memory.bytes() || made.is_cut || transfer.handle.descriptor().is_some() {
+            if made.begun >= transfer.memory.bytes() || made.is_short || transfer.handle.descriptor().is_some() {
                 next += 1;
                 continue;
             }
@@ -222,7 +222,7 @@ impl AgentServer {
         loop {
             while next < batch.len() {
                 let (transfer, made) = (&batch[next], &mut progress[next]);
-                if made.begun >= transfer.memory.bytes() || made.is_cut || transfer.handle.descriptor().is_some() {
+                if made.begun >= transfer.memory.bytes() || made.is_short || transfer.handle.descriptor().is_some() {
                     next += 1;
                     continue;
                 }

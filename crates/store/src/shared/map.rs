@@ -5,6 +5,7 @@
 //! [`SharedMap::reach`], which has the kernel touch the page in our stead and returns `NOSPC` where a touch of our own would have been
 //! the end. A page that has space keeps it, so each process asks once for each page.
 
+use crate::zeroed::zeroed;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -84,7 +85,7 @@ impl Reached {
     #[cold]
     fn make_further(&self) -> &[AtomicU64] {
         // SAFETY: zero bytes are an atomic of value 0.
-        let made = unsafe { Box::<[AtomicU64]>::new_zeroed_slice(self.further_words()).assume_init() };
+        let made = unsafe { zeroed::<AtomicU64>(self.further_words()) };
         let made = Box::into_raw(made);
         if self.further.compare_exchange(std::ptr::null_mut(), made.cast(), AcqRel, Acquire).is_err() {
             // SAFETY: just made here, and seen by nobody.

@@ -27,7 +27,7 @@ enum Last {
 }
 
 /// Lets so many requests through; those after the last one are not sent.
-struct Cut {
+struct Interrupted {
     client: Arc<Client>,
     left: AtomicUsize,
     last: Last,
@@ -35,7 +35,7 @@ struct Cut {
     held_back: Mutex<Option<(String, Vec<u8>)>>,
 }
 
-impl Call for Cut {
+impl Call for Interrupted {
     fn call(&self, path: &str, request: &[u8]) -> Result<Answer<Vec<u8>>, EtcdError> {
         let ended = EtcdError::Unreachable { tried: "the writer has ended".into() };
         match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
@@ -76,7 +76,7 @@ fn check(client: &Arc<Client>, last: Last, requests: usize, seen: &mut [bool; 2]
         }
     }
     let after: Vec<_> = after.into_iter().collect();
-    let cut = Arc::new(Cut {
+    let interrupted = Arc::new(Interrupted {
         client: Arc::clone(client),
         left: AtomicUsize::new(requests),
         last,
@@ -84,7 +84,7 @@ fn check(client: &Arc<Client>, last: Last, requests: usize, seen: &mut [bool; 2]
         held_back: Mutex::default(),
     });
     let fence = Fence { create_revision: master.master().term as i64, candidate: candidate("first") };
-    let writer = EtcdStore::new(Arc::clone(&cut) as Arc<dyn Call>, Keys::new(&cluster), Some(fence.clone()));
+    let writer = EtcdStore::new(Arc::clone(&interrupted) as Arc<dyn Call>, Keys::new(&cluster), Some(fence.clone()));
     let committed = writer.commit(&large_batch());
 
     let reader = coordinator.table();
@@ -121,14 +121,14 @@ fn check(client: &Arc<Client>, last: Last, requests: usize, seen: &mut [bool; 2]
     assert!(goes_on.compare_and_swap(b"z", None, Some(b"z")).unwrap());
     let expected: Vec<_> = found.into_iter().chain([(b"z".to_vec(), b"z".to_vec())]).collect();
     assert_eq!(all(reader.as_ref()), expected, "{cluster}");
-    if let Some((path, request)) = cut.held_back.lock().unwrap().take() {
+    if let Some((path, request)) = interrupted.held_back.lock().unwrap().take() {
         client.call(&path, &request).unwrap();
         assert_eq!(all(reader.as_ref()), expected, "{cluster}: a late request took effect");
     }
     let staged = format!("stripewise/{cluster}/s/").into_bytes();
     let left: Found = ask(client.as_ref(), "/v3/kv/range", &Range::between(&staged, &behind(&staged))).unwrap();
     assert!(left.kvs.is_empty(), "{cluster}: staged parts are left");
-    cut.is_over.load(Ordering::Relaxed) == 0
+    interrupted.is_over.load(Ordering::Relaxed) == 0
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_staged_batch_that_lost_a_part_is_damage() {
     let coordinator = EtcdCoordinator::over(Arc::clone(&client) as Arc<dyn Call>, "lost").with_lease(LONG_LEASE);
     let master = elected(&coordinator, "first");
     // Settling, three parts and the decision.
-    let cut = Cut {
+    let interrupted = Interrupted {
         client: Arc::clone(&client),
         left: AtomicUsize::new(5),
         last: Last::Unsent,
@@ -194,7 +194,7 @@ fn a_staged_batch_that_lost_a_part_is_damage() {
         held_back: Mutex::default(),
     };
     let fence = Fence { create_revision: master.master().term as i64, candidate: candidate("first") };
-    let writer = EtcdStore::new(Arc::new(cut), Keys::new("lost"), Some(fence));
+    let writer = EtcdStore::new(Arc::new(interrupted), Keys::new("lost"), Some(fence));
     assert!(writer.commit(&put_all(0..300, b"1")).unwrap());
     let parts = |batch: &str| Operation::delete_between(batch.as_bytes(), b"stripewise/lost/s0");
     let lose = Transaction { success: vec![parts("stripewise/lost/s/")], ..Default::default() };

@@ -65,7 +65,7 @@ fn an_etcd_without_space_says_so_and_what_to_do() {
 }
 
 #[test]
-fn an_etcd_that_takes_less_in_a_transaction_is_told_apart() {
+fn an_etcd_that_takes_less_in_a_transaction_is_refused_by_name() {
     let Some(etcd) = Etcd::start(&["--max-txn-ops", "16"]) else { return };
     let coordinator = etcd.coordinator("small");
     let master = elected(&coordinator, "one");
