@@ -14,6 +14,7 @@ mod experiment;
 mod h2dp;
 mod hot_set;
 mod ibridge;
+mod late;
 mod model_check;
 mod opt_cases;
 mod opt_portfolio;

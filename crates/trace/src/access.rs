@@ -192,6 +192,13 @@ pub struct Company {
     /// Share of requests that begin where one of the requests issued shortly before, of whichever process, ended (or a short
     /// forward skip behind), 0 to 1: what a disk that holds the region sees as sequential.
     pub adjoining: f64,
+    /// Bytes by which an adjoining request begins behind the end of the one before it, the median; 0 where nothing adjoins or older counts do not say.
+    #[serde(default)]
+    pub skip_bytes: u64,
+    /// Bytes from the start of one run of adjoining requests to the start of the next one in the file, the median; 0 where all requests are
+    /// one run or older counts do not say. Rows of a grid that many ranks write together lie so far apart.
+    #[serde(default)]
+    pub apart_bytes: u64,
 }
 
 impl Company {
@@ -203,15 +210,22 @@ impl Company {
         forward_skip_bytes: u64,
     ) -> Self {
         let mut by_region: HashMap<u64, u64> = HashMap::new();
-        let (mut pairs, mut meeting, mut requests, mut adjoining) = (0u64, 0u64, 0u64, 0u64);
+        let (mut pairs, mut meeting, mut requests) = (0u64, 0u64, 0u64);
+        let (mut skips, mut distances): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
         for mut instant in instants {
             instant.sort_unstable();
+            let mut run_start = instant.first().map_or(0, |request| request.0);
             // Sorted, so the nearest end before an offset is that of a neighbour, unless requests overlap.
-            let adjoins = |pair: &&[(u64, u64)]| {
+            for pair in instant.windows(2) {
                 let end = pair[0].0.saturating_add(pair[0].1);
-                pair[1].0.checked_sub(end).is_some_and(|gap| gap <= forward_skip_bytes)
-            };
-            adjoining += instant.windows(2).filter(adjoins).count() as u64;
+                match pair[1].0.checked_sub(end).filter(|gap| *gap <= forward_skip_bytes) {
+                    Some(gap) => skips.push(gap),
+                    None => {
+                        distances.push(pair[1].0 - run_start);
+                        run_start = pair[1].0;
+                    }
+                }
+            }
             let region = |request: &(u64, u64)| request.0 / region_bytes;
             for together in instant.chunk_by(|left, right| region(left) == region(right)) {
                 let count = together.len() as u64;
@@ -231,8 +245,22 @@ impl Company {
         let found = meeting as f64 / pairs as f64;
         // Everything in one region meets always, by chance too.
         let same_region = if chance < 1.0 { ((found - chance) / (1.0 - chance)).clamp(0.0, 1.0) } else { 0.0 };
-        Self { same_region, adjoining: adjoining as f64 / requests as f64 }
+        Self {
+            same_region,
+            adjoining: skips.len() as f64 / requests as f64,
+            skip_bytes: median(skips),
+            apart_bytes: median(distances),
+        }
     }
+}
+
+/// The lower one of an even number; 0 of none.
+fn median(mut values: Vec<u64>) -> u64 {
+    if values.is_empty() {
+        return 0;
+    }
+    let middle = (values.len() - 1) / 2;
+    *values.select_nth_unstable(middle).1
 }
 
 /// The accesses of one region in one window.

@@ -179,6 +179,8 @@ fn requests_by_class(part: &FileAccess) -> Vec<u64> {
 fn merge_window(parts: &[(&WindowAccess, &Vec<u32>)], settled: &[ClassIndex]) -> WindowAccess {
     let mut regions: BTreeMap<_, (BTreeMap<ClassIndex, u64>, u32, u32, u64)> = BTreeMap::new();
     let (mut requests, mut same_region, mut adjoining) = (0u64, 0.0, 0.0);
+    // A mean of distances is none that any part has seen: those of the part with most requests count.
+    let mut distances = (0, 0, 0);
     let mut processes = WindowProcesses::default();
     let mut synchronizations = Synchronizations::default();
     for (window, map) in parts {
@@ -199,6 +201,7 @@ fn merge_window(parts: &[(&WindowAccess, &Vec<u32>)], settled: &[ClassIndex]) ->
         same_region += window.company.same_region * of_window as f64;
         adjoining += window.company.adjoining * of_window as f64;
         synchronizations = synchronizations.with(window.synchronizations);
+        distances = distances.max((of_window, window.company.skip_bytes, window.company.apart_bytes));
     }
     let share = |sum: f64| if requests == 0 { 0.0 } else { sum / requests as f64 };
     let regions = regions.into_iter().map(|(region, (counts, processes, processes_per_node, slices))| RegionAccess {
@@ -211,7 +214,12 @@ fn merge_window(parts: &[(&WindowAccess, &Vec<u32>)], settled: &[ClassIndex]) ->
     WindowAccess {
         start_s: parts[0].0.start_s,
         end_s: parts[0].0.end_s,
-        company: Company { same_region: share(same_region), adjoining: share(adjoining) },
+        company: Company {
+            same_region: share(same_region),
+            adjoining: share(adjoining),
+            skip_bytes: distances.1,
+            apart_bytes: distances.2,
+        },
         processes,
         synchronizations,
         regions: regions.collect(),

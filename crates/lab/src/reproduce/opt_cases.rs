@@ -8,6 +8,7 @@ mod emulated;
 mod summary;
 
 use super::experiment::{Experiment, Findings, OURS, Panel, Setting, TestbedKind, Unit};
+use super::late::late;
 use anyhow::Result;
 use case::{Case, Pattern};
 use rayon::prelude::*;
@@ -44,6 +45,9 @@ pub(super) struct CaseResult {
     testbed: TestbedKind,
     /// Million bytes per second, by policy.
     mb_s: BTreeMap<&'static str, f64>,
+    /// The same for each start of a case that is judged with both: `together` and `late`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    starts: BTreeMap<&'static str, BTreeMap<&'static str, f64>>,
     /// No placement by the shapes that `opt` weighs can be faster.
     bound_mb_s: Option<f64>,
     /// Half the width of the 95 % interval over the repetitions, relative, of the least certain policy.
@@ -84,27 +88,52 @@ fn measure(case: &Case, seed: u64) -> Result<CaseResult> {
     let lab = case.lab()?;
     let traced = case.run(seed, 0)?;
     let counts = lab.count(&traced);
-    let judge = |policy: &PolicyName| -> Result<(PolicyName, f64, f64, Plan)> {
+    let judge = |policy: &PolicyName| -> Result<(PolicyName, Judged, Plan)> {
         let plan = lab.plan_counted(*policy, &traced, &counts, seed)?;
-        let (mean, spread) = judged_placement(&lab, &placements(&plan, &traced), case, seed)?;
-        Ok((*policy, mean, spread, plan))
+        Ok((*policy, judged_starts(&lab, &placements(&plan, &traced), case, seed)?, plan))
     };
     let judged: Vec<_> = PolicyName::ALL.par_iter().map(judge).collect::<Result<_>>()?;
+    let of_start = |number: usize| -> BTreeMap<&'static str, f64> {
+        judged.iter().map(|(policy, judged, _)| (policy.name(), judged.starts[number])).collect()
+    };
+    let starts = STARTS.into_iter().enumerate().filter(|_| !case.is_drawn());
     Ok(CaseResult {
         hdd: case.disk.name(),
         request_bytes: case.request_bytes,
         processes: case.processes,
         pattern: case.pattern,
         testbed: TestbedKind::Simulated,
-        mb_s: judged.iter().map(|(policy, mean, ..)| (policy.name(), *mean)).collect(),
+        mb_s: judged.iter().map(|(policy, judged, _)| (policy.name(), judged.mb_s)).collect(),
+        starts: starts.map(|(number, start)| (start, of_start(number))).collect(),
         bound_mb_s: judged.iter().find_map(|(.., plan)| {
             let bytes = plan.predicted.total.bytes as f64;
             plan.optimum.as_ref().map(|optimum| bytes / 1e6 / optimum.bound_s)
         }),
-        spread: judged.iter().map(|(_, _, spread, _)| *spread).fold(0.0, f64::max),
+        spread: judged.iter().map(|(_, judged, _)| judged.spread).fold(0.0, f64::max),
         host_bound: Vec::new(),
         requests: case.requests_per_process * u64::from(traced.processes()),
     })
+}
+
+/// Starts of marches: what hangs on the perfect order of a common one is judged with a late one as well.
+const STARTS: [&str; 2] = ["together", "late"];
+
+/// What a plan does: bandwidth over all runs, half the width of its 95 % interval, relative, and the bandwidth with each of [`STARTS`].
+struct Judged {
+    mb_s: f64,
+    spread: f64,
+    starts: Vec<f64>,
+}
+
+/// Of drawn requests the mean over runs; of marches the bytes of a run from each start over the time of both.
+fn judged_starts(lab: &Lab, files: &[FilePlacements], case: &Case, seed: u64) -> Result<Judged> {
+    let (together, spread) = judged_placement(lab, files, case, seed)?;
+    if case.is_drawn() {
+        return Ok(Judged { mb_s: together, spread, starts: Vec::new() });
+    }
+    let run = case.run(seed, 1)?;
+    let late = lab.simulate_with(files, &late(&run, seed), SimOptions::default())?.mb_per_s;
+    Ok(Judged { mb_s: 2.0 / (1.0 / together + 1.0 / late), spread, starts: vec![together, late] })
 }
 
 /// Mean bandwidth over as many runs as it takes, and half the width of its 95 % interval, relative. The runs are the same for all

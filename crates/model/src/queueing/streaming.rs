@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn ranks_that_march_together_are_sequential_to_the_disk() {
-        let company = Company { same_region: 0.9, adjoining: 0.97 };
+        let company = Company { same_region: 0.9, adjoining: 0.97, ..Company::default() };
         let streaming = Streaming::of(company, 32, 1.0);
         assert_eq!((streaming.continuing(Order::Random), streaming.continuing(Order::Sequential)), (0.97, 0.97));
         assert_eq!(Streaming::AS_TRACED.continuing(Order::Random), 0.0);

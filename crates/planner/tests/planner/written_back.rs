@@ -41,7 +41,7 @@ proptest! {
         let counts: Vec<[u64; 1]> = counts.into_iter().map(|count| [count]).collect();
         let counts: Vec<&[u64]> = counts.iter().map(|count| &count[..]).collect();
         let mut access = file("/a", 32 * MIB, 4 * MIB, &[written(WriteClass::Buffered, kib * KIB)], &counts);
-        access.windows[0].company = Company { same_region: together, adjoining: 0.0 };
+        access.windows[0].company = Company { same_region: together, ..Company::default() };
         let time_s = |processes| {
             let concurrency = Concurrency { processes, processes_per_node: 1 };
             let found = predict(&layout(servers, stripe), &access, &profile, None, concurrency);

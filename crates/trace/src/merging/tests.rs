@@ -13,7 +13,13 @@ fn any_access() -> impl Strategy<Value = FileAccess> {
         order: if random { Order::Random } else { Order::Sequential },
     });
     let region = (proptest::collection::btree_map(0..6u16, 1..50u64, 1..4), 1..9u32, 1..5u32, 1..=u64::MAX);
-    let company = (0.0..1.0, 0.0..1.0).prop_map(|(same_region, adjoining)| Company { same_region, adjoining });
+    let company =
+        (0.0..1.0, 0.0..1.0, 0u64..9, 0u64..9).prop_map(|(same_region, adjoining, skip_bytes, apart_bytes)| Company {
+            same_region,
+            adjoining,
+            skip_bytes,
+            apart_bytes,
+        });
     let window = (proptest::collection::btree_map(0..12u32, region, 0..6), company);
     (proptest::collection::btree_set(class, 6), proptest::collection::vec(window, 0..4), 1..9u64).prop_map(
         |(classes, windows, size)| FileAccess {
@@ -97,6 +103,9 @@ proptest! {
             let expected = if parts.len() == 1 { parts[0].windows[number].company.same_region }
                 else if requests == 0.0 { 0.0 } else { sum / requests };
             prop_assert!((window.company.same_region - expected).abs() < 1e-9);
+            let distances = |company: Company| (company.skip_bytes, company.apart_bytes);
+            let known = parts.iter().filter_map(|part| part.windows.get(number)).map(|window| distances(window.company));
+            prop_assert!(known.chain([(0, 0)]).any(|known| known == distances(window.company)));
         }
         // Few classes allowed: requests stay.
         let few = FileAccess::merge(parts.clone(), 4).unwrap();

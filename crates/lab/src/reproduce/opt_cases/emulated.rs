@@ -56,6 +56,7 @@ fn result(disk: Disk, request_bytes: u64, runs: &[RunResult]) -> CaseResult {
         bound_mb_s: None,
         spread,
         host_bound,
+        starts: BTreeMap::new(),
         requests: of_size().map(|run| run.bytes / run.request_bytes).max().unwrap_or(0),
     }
 }

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
 use stripewise_layout::{Layout, ServerId};
-use stripewise_trace::AccessClass;
+use stripewise_trace::{AccessClass, Company};
 
 /// Distinct layouts of other policies that become shapes, at most: those of most regions.
 const MAX_BORROWED: usize = 24;
@@ -64,7 +64,8 @@ impl<'a> Block<'a> {
         let alone = vec![1.0 / task.groups.count as f64; accesses.windows.len()];
         let seen = accesses.seen(presence.unwrap_or(&alone));
         let processes: Vec<f64> = accesses.processes.iter().map(|processes| f64::from(*processes.max(&1))).collect();
-        let demands = Demands::new(task.request.profile, &kinds, &shapes, &seen, &processes);
+        let demands =
+            Demands::new(task.request.profile, &kinds, &shapes, &seen, &processes, task.request.cluster.region_size.0);
         let samples = samples(task, &accesses, &accesses.items, &seen, None);
         let (items, window_of) = (std::mem::take(&mut accesses.items), accesses.window_of.clone());
         let program_of = |items| {
@@ -207,24 +208,37 @@ fn samples(
     seen: &[Vec<SeenClass>],
     other_run: Option<u64>,
 ) -> Vec<Vec<Sample>> {
+    let window_of = &accesses.window_of;
     let of_period = |(period, window): (usize, &usize)| {
-        let drawn = |march: bool| Drawn {
+        let companies = task.request.files.iter().map(|file| {
+            file.windows.get(accesses.windows.start + window).map_or(Company::default(), |window| window.company)
+        });
+        let drawn = Drawn {
             profile: task.request.profile,
             items,
             window: *window,
-            period,
+            periods: period..period + 1,
             classes: &seen[*window],
+            companies: companies.collect(),
+            region_sizes: task.request.files.iter().map(|file| file.region_size.0).collect(),
             processes: accesses.processes[*window],
             seed: super::SEED + other_run.unwrap_or(0),
-            march,
+            march: false,
             redrawn: other_run.is_some(),
         };
-        match &accesses.programs[*window][..] {
-            [] => [false, true].map(|march| Sample::draw(&drawn(march))).into(),
-            programs => vec![Sample::draw_side_by_side(&drawn(false), programs)],
+        if let programs @ [_, ..] = &accesses.programs[*window][..] {
+            return vec![Sample::draw_side_by_side(&drawn, programs)];
         }
+        let crowd = Sample::draw(&drawn);
+        // Ranks in order go from one period into the next: how they stand to each other there is not drawn again.
+        let periods = match drawn.is_in_order() {
+            true if period > 0 && window_of[period - 1] == *window => return vec![crowd],
+            true => period..window_of.partition_point(|other| other <= window),
+            false => drawn.periods.clone(),
+        };
+        vec![crowd, Sample::draw(&Drawn { periods, march: true, ..drawn })]
     };
-    accesses.window_of.iter().enumerate().map(of_period).collect()
+    window_of.iter().enumerate().map(of_period).collect()
 }
 
 /// Shapes for the classes of the block, the layouts of other policies and those that the data has.

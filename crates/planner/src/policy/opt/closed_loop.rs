@@ -14,6 +14,7 @@
 //! old layout until the region is copied. The sample stands for many requests each, so only that part of each region is copied.
 
 mod draws;
+mod march;
 
 use super::demand::SeenClass;
 use super::heads::{Heads, Spot};

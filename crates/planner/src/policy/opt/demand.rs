@@ -47,13 +47,14 @@ pub(crate) struct Demands {
 }
 
 impl Demands {
-    /// `classes` and `processes` by window.
+    /// `classes` and `processes` by window; `region_bytes` of a whole region.
     pub(crate) fn new(
         profile: &Profile,
         kinds: &[Kind],
         shapes: &[Shape],
         classes: &[Vec<SeenClass>],
         processes: &[f64],
+        region_bytes: u64,
     ) -> Self {
         let mut tables: Vec<std::sync::Arc<Vec<Vec<f64>>>> = Vec::new();
         for (window, of_window) in classes.iter().enumerate() {
@@ -65,7 +66,7 @@ impl Demands {
                     let of_shape = |shape: &Shape| {
                         of_window
                             .iter()
-                            .flat_map(|class| demand(profile, kinds, shape, class, processes[window]))
+                            .flat_map(|class| demand(profile, kinds, shape, class, processes[window], region_bytes))
                             .collect()
                     };
                     std::sync::Arc::new(shapes.par_iter().map(of_shape).collect())
@@ -104,7 +105,14 @@ impl Demands {
     }
 }
 
-fn demand(profile: &Profile, kinds: &[Kind], shape: &Shape, class: &SeenClass, processes: f64) -> Vec<f64> {
+fn demand(
+    profile: &Profile,
+    kinds: &[Kind],
+    shape: &Shape,
+    class: &SeenClass,
+    processes: f64,
+    region_bytes: u64,
+) -> Vec<f64> {
     let mut demand = vec![0.0; rows(kinds.len())];
     let kind_of = kind_of_servers(kinds, profile.servers.len());
     let network = &profile.network;
@@ -117,7 +125,7 @@ fn demand(profile: &Profile, kinds: &[Kind], shape: &Shape, class: &SeenClass, p
         let count = kinds[kind].servers.len() as f64;
         let (alpha_s, beta_s_per_byte) = class.line(profile, server);
         let bytes = request_bytes as f64 * stripe_bytes as f64 / cycle_bytes as f64;
-        let touched = touched_share(start, stripe_bytes, cycle_bytes, request_bytes);
+        let touched = touched_share(start, stripe_bytes, cycle_bytes, request_bytes, region_bytes);
         demand[2 * kind] += (touched * alpha_s + bytes * beta_s_per_byte) / count;
         demand[2 * kind + 1] += (touched * network.e_s + bytes * network.t_s_per_byte) / count;
         start += stripe_bytes;
@@ -130,11 +138,13 @@ fn demand(profile: &Profile, kinds: &[Kind], shape: &Shape, class: &SeenClass, p
 
 /// Share of the request-aligned offsets at which a request touches the stripe that begins `start` bytes into the cycle, in closed form: request
 /// borders fall on multiples of the divisor, and those inside the stripe are counted over a period.
-fn touched_share(start: u64, stripe_bytes: u64, cycle_bytes: u64, request_bytes: u64) -> f64 {
+fn touched_share(start: u64, stripe_bytes: u64, cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> f64 {
     if request_bytes > cycle_bytes - stripe_bytes {
         return 1.0;
     }
-    let divisor = greatest_common_divisor(cycle_bytes, request_bytes);
+    // Requests are aligned in the file: in regions they begin at multiples of what the request and the region have in common.
+    let unit = greatest_common_divisor(request_bytes, region_bytes);
+    let divisor = greatest_common_divisor(cycle_bytes, unit);
     let reach = request_bytes + stripe_bytes - 1 - (start + stripe_bytes - 1) % divisor + start % divisor;
     reach as f64 / cycle_bytes as f64
 }

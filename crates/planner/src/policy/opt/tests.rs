@@ -13,7 +13,7 @@ use super::shapes::shapes;
 use proptest::prelude::*;
 use stripewise_layout::{Direction, Layout, Order, ServerClass, ServerId};
 use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
-use stripewise_trace::AccessClass;
+use stripewise_trace::{AccessClass, Company};
 
 const REGION_BYTES: u64 = 1 << 20;
 
@@ -79,7 +79,8 @@ fn program_of_sizes(
     let weighted: Vec<(AccessClass, f64)> = classes.iter().map(|class| (*class, 1.0)).collect();
     let shapes = shapes(&kinds, 3, &weighted, std::iter::empty(), 4096, REGION_BYTES, false);
     let seen: Vec<SeenClass> = classes.iter().map(|class| SeenClass { class: *class, continuing: 0.0 }).collect();
-    let demands = Demands::new(&profile, &kinds, &shapes, &vec![seen; windows], &vec![processes; windows]);
+    let demands =
+        Demands::new(&profile, &kinds, &shapes, &vec![seen; windows], &vec![processes; windows], REGION_BYTES);
     Program::new(&profile, kinds, shapes, items.collect(), &demands, (0..windows).collect())
 }
 
@@ -211,13 +212,11 @@ fn a_sample_of_a_march_meets_layouts_that_take_turns() {
     let on = |server: u16| Layout::new([(ServerId(server), 65536)]).unwrap();
     let (slow, fast) = (on(0), on(2));
     for seed in 0..4 {
-        let (profile, items, classes) = (&profile, &program.items[..], &seen[..]);
-        let drawn =
-            Drawn { profile, items, window: 0, period: 0, classes, processes: 4, seed, march: true, redrawn: false };
+        let drawn = Drawn { seed, ..drawn_march(&profile, &program, &seen, Company::default()) };
         let sample = Sample::draw(&drawn);
         let seconds = |is_slow: &dyn Fn(usize) -> bool| {
             let layouts: Vec<&Layout> = (0..512).map(|item| if is_slow(item) { &slow } else { &fast }).collect();
-            sample.seconds(profile, None, &layouts, &[])
+            sample.seconds(&profile, None, &layouts, &[])
         };
         let (least, most) = (seconds(&|_| false), seconds(&|_| true));
         for every in 2..=8 {
@@ -226,6 +225,63 @@ fn a_sample_of_a_march_meets_layouts_that_take_turns() {
             assert!(least < mixed && mixed != most, "every {every}, seed {seed}: {least} {mixed} {most}");
         }
     }
+}
+
+/// Requests that 4 ranks issue one behind the other through `program`'s regions of one file.
+fn drawn_march<'a>(
+    profile: &'a Profile,
+    program: &'a Program,
+    classes: &'a [SeenClass],
+    company: Company,
+) -> Drawn<'a> {
+    Drawn {
+        profile,
+        items: &program.items[..],
+        window: 0,
+        periods: 0..1,
+        classes,
+        companies: vec![company],
+        region_sizes: vec![REGION_BYTES],
+        processes: 4,
+        seed: 1,
+        march: true,
+        redrawn: false,
+    }
+}
+
+#[test]
+fn requests_in_flight_that_are_longer_than_a_region_are_a_march_all_the_same() {
+    let profile = profile(&[5e-3, 5e-3, 1e-4]);
+    // Four requests of 256 KiB are a region.
+    let program = program(&vec![vec![[0, 4]]; 512], 512, 4.0, 0.4);
+    let class = |request_bytes| AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random };
+    let seen = [64 << 10, 256 << 10].map(|bytes| SeenClass { class: class(bytes), continuing: 0.75 });
+    let crowd = |adjoining: f64| {
+        let company = Company { same_region: 0.4, adjoining, ..Company::default() };
+        Sample::draw(&Drawn { march: false, ..drawn_march(&profile, &program, &seen, company) })
+    };
+    assert!(crowd(0.75).is_empty(), "three of four begin where another one ends");
+    assert!(!crowd(0.0).is_empty());
+}
+
+#[test]
+fn a_march_begins_requests_at_their_multiples_in_the_file() {
+    let profile = profile(&[5e-3, 5e-3, 1e-4]);
+    let sizes = [3000, 256 << 10];
+    let program = program_of_sizes(sizes, &vec![vec![[349, 0]]; 64], 64, 4.0, 1.0);
+    let class = |request_bytes| AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random };
+    let seen = sizes.map(|bytes| SeenClass { class: class(bytes), continuing: 0.75 });
+    let company = Company { same_region: 1.0, adjoining: 0.75, ..Company::default() };
+    let drawn = drawn_march(&profile, &program, &seen, company);
+    let first: Vec<u64> = (0..4).map(|item| drawn.first_offset(item, 3000)).collect();
+    // 2^20 = 349 x 3000 + 1576.
+    assert_eq!(first, [0, 1424, 2848, 1272]);
+    // Stripes of one request hold whole requests in region 0 only: two servers serve nearly all of the others.
+    let seconds = |stripe: u32| {
+        let layout = Layout::new([(ServerId(0), stripe), (ServerId(1), stripe)]).unwrap();
+        Sample::draw(&drawn).seconds(&profile, None, &vec![&layout; 64], &[])
+    };
+    assert!(seconds(3000) > 1.3 * seconds(1 << 20), "{} {}", seconds(3000), seconds(1 << 20));
 }
 
 #[test]

@@ -3,7 +3,7 @@ use crate::access::Slices;
 use crate::counts::{CountOptions, count};
 use crate::program::{FileShape, IoRequest, ProgramFile};
 use crate::trace::Trace;
-use crate::workload::{Generator, Pattern, TraceShape, Workload, write_trace};
+use crate::workload::{Benchmark, Generator, Pattern, TraceShape, Workload, write_trace};
 use proptest::prelude::*;
 use stripewise_layout::{Direction, FileOffset};
 
@@ -81,6 +81,30 @@ fn company_tells_patterns_apart() {
     for found in company(ZIPF, 1) {
         assert_eq!(found, Company::default());
     }
+}
+
+#[test]
+fn rows_of_a_grid_lie_apart_and_parts_of_one_row_adjoin() {
+    // Two by two processes, each with half of a row; the rows of the two halves of a plane are 51 rows of 102 x 40 bytes apart.
+    let grid: Benchmark = "btio:class=B,processes=4,time_steps=5,op=write".parse().unwrap();
+    let company = |program: &dyn Program| {
+        let options = ProgramCountOptions { region_size: ByteCount(64 << 20), ..ProgramCountOptions::default() };
+        count_program(program, &options)[0].windows[0].company
+    };
+    let found = company(&*grid.program().unwrap());
+    assert!((found.adjoining - 0.5).abs() < 0.02, "{found:?}");
+    assert_eq!((found.skip_bytes, found.apart_bytes), (0, 51 * 102 * 40));
+    // Regions of HPIO that are 4 KiB apart: one run, with a skip between its requests.
+    let spaced: Benchmark =
+        "hpio:region_count=500,region_size=16KiB,region_spacing=4KiB,processes=8,op=read".parse().unwrap();
+    let found = company(&*spaced.program().unwrap());
+    assert_eq!((found.skip_bytes, found.apart_bytes), (4096, 0), "{found:?}");
+}
+
+#[test]
+fn company_of_older_counts_says_nothing_of_distances() {
+    let found: Company = serde_json::from_str(r#"{"same_region": 0.5, "adjoining": 0.25}"#).unwrap();
+    assert_eq!(found, Company { same_region: 0.5, adjoining: 0.25, skip_bytes: 0, apart_bytes: 0 });
 }
 
 #[test]

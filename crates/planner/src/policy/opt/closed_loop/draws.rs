@@ -4,8 +4,11 @@ use super::super::demand::SeenClass;
 use super::super::periods::SideBySide;
 use super::super::program::Item;
 use super::MAX_PROCESSES;
+use super::march::{self, OF_RANK};
+use std::ops::Range;
 use stripewise_layout::SplitMix64;
 use stripewise_model::Profile;
+use stripewise_trace::Company;
 
 /// Requests of a sample: twice as many as there are, in these limits.
 const SAMPLE: (usize, usize) = (256, 16_000);
@@ -16,27 +19,50 @@ const IN_ORDER: f64 = 0.5;
 /// Share of a program's requests from which on it is taken to march.
 const MARCHES: f64 = 0.5;
 
-/// Parts of a march that are looked at, regions of each at least, and consecutive requests of a region at most.
-const STRETCHES: usize = 8;
-const MIN_REGIONS: usize = 3;
-const OF_REGION: u64 = 1024;
-
-/// Requests of one rank in a stretch, at least.
-const OF_RANK: usize = 16;
-
 /// What a sample is drawn from.
 pub(crate) struct Drawn<'a> {
     pub(crate) profile: &'a Profile,
     pub(crate) items: &'a [Item],
     pub(crate) window: usize,
-    pub(crate) period: usize,
+    /// Of that window; more than one only of a march.
+    pub(crate) periods: Range<usize>,
     pub(crate) classes: &'a [SeenClass],
+    /// By file, in the window.
+    pub(crate) companies: Vec<Company>,
+    /// By file.
+    pub(crate) region_sizes: Vec<u64>,
     pub(crate) processes: u32,
     pub(crate) seed: u64,
     /// Requests of a march instead of a crowd.
     pub(crate) march: bool,
     /// As another run with the same popularity would have them.
     pub(crate) redrawn: bool,
+}
+
+impl Drawn<'_> {
+    /// Whether ranks that march go through the file in order.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.classes.iter().any(|class| class.continuing >= IN_ORDER)
+    }
+
+    /// Where the first request of a region begins: at a multiple of `pitch_bytes` in the file, which need not be one in the region.
+    pub(crate) fn first_offset(&self, item: u32, pitch_bytes: u64) -> u64 {
+        let item = &self.items[item as usize];
+        let start = u64::from(item.regions[0]).saturating_mul(self.region_sizes[item.file]);
+        start.checked_next_multiple_of(pitch_bytes.max(1)).map_or(0, |first| first - start)
+    }
+
+    /// Share of the item's requests that are part of a march.
+    fn marching(&self, item: &Item) -> f64 {
+        let together = item.same_region[self.window];
+        let adjoining = self.companies[item.file].adjoining;
+        if !self.is_in_order() || adjoining < IN_ORDER {
+            return together;
+        }
+        // What is in flight together may be longer than a region and is a march all the same: of one run all requests adjoin but the first.
+        let processes = f64::from(self.processes.max(2));
+        (adjoining * processes / (processes - 1.0)).clamp(together, 1.0)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +85,7 @@ pub(super) struct Pool {
 }
 
 /// Requests of each item and class that may be drawn, added up.
-struct Counts(Vec<(f64, u32, u16)>);
+pub(super) struct Counts(Vec<(f64, u32, u16)>);
 
 impl Counts {
     fn of(counts: impl Iterator<Item = (f64, u32, u16)>) -> Self {
@@ -70,12 +96,18 @@ impl Counts {
         Self(added.collect())
     }
 
-    fn total(&self) -> f64 {
+    /// Items and classes, with the requests of each.
+    pub(super) fn each(&self) -> impl Iterator<Item = (u32, u16, f64)> + '_ {
+        let before = std::iter::once(0.0).chain(self.0.iter().map(|(end, ..)| *end));
+        self.0.iter().zip(before).map(|((end, item, class), before)| (*item, *class, end - before))
+    }
+
+    pub(super) fn total(&self) -> f64 {
         self.0.last().map_or(0.0, |(end, _, _)| *end)
     }
 
     /// Item and class at a share of the requests.
-    fn pick(&self, share: f64) -> (u32, u16) {
+    pub(super) fn pick(&self, share: f64) -> (u32, u16) {
         let wanted = share * self.total();
         let (_, item, class) = self.0[self.0.partition_point(|(end, _, _)| *end <= wanted).min(self.0.len() - 1)];
         (item, class)
@@ -84,19 +116,16 @@ impl Counts {
     /// The counts of another run with the same popularity: what was asked for n times is asked for about the square root of n more or less
     /// often. Whole regions that balance to the last request now will not do so then.
     fn redrawn(&self, random: &mut SplitMix64) -> Self {
-        let mut before = 0.0;
-        Self::of(self.0.iter().map(|(end, item, class)| {
-            let count = end - before;
-            before = *end;
-            ((count + count.sqrt() * normal(random)).max(0.0), *item, *class)
-        }))
+        Self::of(
+            self.each().map(|(item, class, count)| ((count + count.sqrt() * normal(random)).max(0.0), item, class)),
+        )
     }
 }
 
-/// The requests of the period of which the window has `part`.
-fn counts(drawn: &Drawn<'_>, part: impl Fn(&Item) -> f64) -> Counts {
+/// The requests of a period of which the window has `part`.
+fn counts(drawn: &Drawn<'_>, period: usize, part: impl Fn(&Item) -> f64) -> Counts {
     Counts::of(drawn.items.iter().enumerate().flat_map(|(number, item)| {
-        let part = part(item) * item.shares[drawn.period];
+        let part = part(item) * item.shares[period];
         let counts = item.counts[drawn.window].iter().filter(move |_| part > 0.0);
         counts.map(move |(class, count)| (count * part, number as u32, *class))
     }))
@@ -106,17 +135,16 @@ fn sample_size(total: f64) -> usize {
     ((2.0 * total) as usize).clamp(SAMPLE.0, SAMPLE.1)
 }
 
-/// The part of the period's requests that keeps company ([`Drawn::march`]) or none, and how many they are: requests in proportion, shuffled; or, in a
-/// march, stretches of requests one behind the other, into the next regions where those are longer.
+/// The part of the periods' requests that keeps company ([`Drawn::march`]) or none, and how many they are: requests in proportion, shuffled; or, in a
+/// march, requests one behind the other.
 pub(super) fn pool(drawn: &Drawn<'_>) -> (Pool, f64) {
     let part = |item: &Item| {
-        let together = item.same_region[drawn.window];
+        let together = drawn.marching(item);
         if drawn.march { together } else { 1.0 - together }
     };
-    let counts = counts(drawn, part);
-    let wanted = sample_size(counts.total());
-    let pool = pool_of(drawn, &counts, drawn.march, drawn.processes, wanted);
-    (pool, counts.total())
+    let counts: Vec<Counts> = drawn.periods.clone().map(|period| counts(drawn, period, part)).collect();
+    let total = counts.iter().map(Counts::total).sum();
+    (pool_of(drawn, &counts, drawn.march, drawn.processes, None), total)
 }
 
 /// The period's requests by program, each with processes of its own, and how many they are.
@@ -124,12 +152,10 @@ pub(super) fn pools(drawn: &Drawn<'_>, programs: &[SideBySide]) -> (Vec<Pool>, f
     let of_program: Vec<(Counts, bool, u32)> = programs
         .iter()
         .map(|program| {
-            let counts = counts(drawn, |item| if item.file == program.file { 1.0 } else { 0.0 });
-            let together = drawn
-                .items
-                .iter()
-                .find(|item| item.file == program.file)
-                .map_or(0.0, |item| item.same_region[drawn.window]);
+            let of_program = |item: &Item| if item.file == program.file { 1.0 } else { 0.0 };
+            let counts = counts(drawn, drawn.periods.start, of_program);
+            let together =
+                drawn.items.iter().find(|item| item.file == program.file).map_or(0.0, |item| drawn.marching(item));
             (counts, together > MARCHES, program.processes)
         })
         .filter(|(counts, ..)| counts.total() > 0.0)
@@ -137,7 +163,7 @@ pub(super) fn pools(drawn: &Drawn<'_>, programs: &[SideBySide]) -> (Vec<Pool>, f
     let total: f64 = of_program.iter().map(|(counts, ..)| counts.total()).sum();
     let pools = of_program.iter().map(|(counts, march, processes)| {
         let wanted = ((sample_size(total) as f64 * counts.total() / total) as usize).max(1);
-        let mut pool = pool_of(drawn, counts, *march, *processes, wanted);
+        let mut pool = pool_of(drawn, std::slice::from_ref(counts), *march, *processes, Some(wanted));
         // Programs are through at their own times, so every draw has to stand for as many requests.
         pool.draws.truncate(wanted);
         pool
@@ -145,17 +171,20 @@ pub(super) fn pools(drawn: &Drawn<'_>, programs: &[SideBySide]) -> (Vec<Pool>, f
     (pools.collect(), total)
 }
 
-fn pool_of(drawn: &Drawn<'_>, counts: &Counts, march: bool, processes: u32, wanted: usize) -> Pool {
+/// `counts` by period; so many requests of them as are wanted, if that is said.
+fn pool_of(drawn: &Drawn<'_>, counts: &[Counts], march: bool, processes: u32, wanted: Option<usize>) -> Pool {
     let processes = processes.clamp(1, MAX_PROCESSES) as usize;
-    let in_order = march && drawn.classes.iter().any(|class| class.continuing >= IN_ORDER);
+    let in_order = march && drawn.is_in_order();
     let mut random = SplitMix64::new(drawn.seed);
-    let draws = match counts.total() > 0.0 {
+    let total: f64 = counts.iter().map(Counts::total).sum();
+    let size = wanted.unwrap_or_else(|| sample_size(total));
+    let draws = match total > 0.0 {
         false => Vec::new(),
-        true if in_order => stretches(drawn, counts, processes, wanted, &mut random),
-        true if march => runs(drawn, counts, OF_RANK * processes, wanted, &mut random),
+        true if in_order => march::draws(drawn, counts, processes, wanted, &mut random),
+        true if march => runs(drawn, &counts[0], OF_RANK * processes, size, &mut random),
         true => {
-            let redrawn = drawn.redrawn.then(|| counts.redrawn(&mut random));
-            let mut draws = runs(drawn, redrawn.as_ref().unwrap_or(counts), 1, wanted, &mut random);
+            let redrawn = drawn.redrawn.then(|| counts[0].redrawn(&mut random));
+            let mut draws = runs(drawn, redrawn.as_ref().unwrap_or(&counts[0]), 1, size, &mut random);
             for last in (1..draws.len()).rev() {
                 draws.swap(last, random.below(last as u64 + 1) as usize);
             }
@@ -165,47 +194,8 @@ fn pool_of(drawn: &Drawn<'_>, counts: &Counts, march: bool, processes: u32, want
     Pool { draws, processes, in_order }
 }
 
-/// Requests of `bytes` in a region of the item.
-fn slots(drawn: &Drawn<'_>, item: u32, bytes: u64) -> u64 {
-    (drawn.items[item as usize].region_bytes / bytes).max(1)
-}
-
 fn request_bytes(drawn: &Drawn<'_>, class: u16) -> u64 {
     drawn.classes[usize::from(class)].class.request_bytes
-}
-
-/// Parts of the file from one end to the other, whole regions of requests in order.
-fn stretches(
-    drawn: &Drawn<'_>,
-    counts: &Counts,
-    processes: usize,
-    wanted: usize,
-    random: &mut SplitMix64,
-) -> Vec<Draw> {
-    let mut draws = Vec::with_capacity(wanted);
-    let place = |item: u32| (drawn.items[item as usize].file, drawn.items[item as usize].regions[0]);
-    let mut turn = 0;
-    for number in 0..STRETCHES {
-        // Anywhere in its part of the march: regular distances may meet only one of the layouts that take turns.
-        let share = (number as f64 + random.below(1 << 20) as f64 / f64::from(1 << 20)) / STRETCHES as f64;
-        let (mut item, class) = counts.pick(share);
-        let bytes = request_bytes(drawn, class);
-        let least = (OF_RANK * processes).max(wanted / STRETCHES);
-        let (end, mut regions) = (draws.len() + least, 0);
-        // Whole regions, and the next stretch as if it lay behind: ranks keep their distances, and no seek is charged that the run does not have.
-        while draws.len() < end || regions < MIN_REGIONS {
-            let of_region = slots(drawn, item, bytes).min(OF_REGION);
-            draws.extend((0..of_region).map(|slot| Draw { item, class, offset: slot * bytes, bytes, turn }));
-            (turn, regions) = (turn + 1, regions + 1);
-            let next = item + 1;
-            let goes_on = drawn.items.get(next as usize).is_some_and(|one| {
-                let (file, number) = place(item);
-                one.is_accessed() && place(next) == (file, number + 1)
-            });
-            item = if goes_on { next } else { item };
-        }
-    }
-    draws
 }
 
 /// Requests in proportion to the counts, so many in a row to one item.
@@ -215,8 +205,11 @@ fn runs(drawn: &Drawn<'_>, counts: &Counts, length: usize, wanted: usize, random
     for number in 0..runs {
         let (item, class) = counts.pick((number as f64 + 0.5) / runs as f64);
         let bytes = request_bytes(drawn, class);
-        let slots = slots(drawn, item, bytes);
-        draws.extend((0..length).map(|_| Draw { item, class, offset: random.below(slots) * bytes, bytes, turn: 0 }));
+        let last = drawn.items[item as usize].region_bytes.saturating_sub(bytes);
+        let first = drawn.first_offset(item, bytes).min(last);
+        let slots = (last - first) / bytes + 1;
+        let draw = |offset: u64| Draw { item, class, offset: first + offset, bytes, turn: 0 };
+        draws.extend((0..length).map(|_| draw(random.below(slots) * bytes)));
     }
     draws
 }

@@ -48,8 +48,8 @@ struct Past {
     processes_per_node: u32,
     /// Of the file and the run, in the last window with accesses.
     of_window: WindowProcesses,
-    same_region: f64,
-    adjoining: f64,
+    /// Shares are means; distances those of the last window with accesses.
+    company: Company,
     /// Decayed sums of what guesses had right, and of windows that were guessed.
     right: f64,
     guessed: f64,
@@ -176,8 +176,12 @@ impl Past {
         let before = decay * self.windows;
         self.windows = before + 1.0;
         let mean = |known: f64, seen: f64| (before * known + seen) / (before + 1.0);
-        self.same_region = mean(self.same_region, window.company.same_region);
-        self.adjoining = mean(self.adjoining, window.company.adjoining);
+        let distances = if total > 0.0 { window.company } else { self.company };
+        self.company = Company {
+            same_region: mean(self.company.same_region, window.company.same_region),
+            adjoining: mean(self.company.adjoining, window.company.adjoining),
+            ..distances
+        };
         if total > 0.0 {
             self.of_window = window.processes;
         }
@@ -243,7 +247,7 @@ impl Past {
         });
         let window = WindowAccess {
             regions: accesses.filter(|access| !access.counts.is_empty()).collect(),
-            company: Company { same_region: self.same_region, adjoining: self.adjoining },
+            company: self.company,
             processes: self.of_window,
             ..empty(0)
         };
