@@ -93,7 +93,7 @@ pub(super) enum Operation {
     #[serde(rename = "request_put")]
     Put { key: Bytes, value: Bytes, lease: Number },
     #[serde(rename = "request_delete_range")]
-    Delete { key: Bytes, range_end: Bytes },
+    DeleteRange { key: Bytes, range_end: Bytes },
 }
 
 impl Operation {
@@ -102,11 +102,11 @@ impl Operation {
     }
 
     pub(super) fn delete(key: &[u8]) -> Self {
-        Self::Delete { key: key.into(), range_end: Bytes::default() }
+        Self::DeleteRange { key: key.into(), range_end: Bytes::default() }
     }
 
     pub(super) fn delete_between(start: &[u8], end: &[u8]) -> Self {
-        Self::Delete { key: start.into(), range_end: end.into() }
+        Self::DeleteRange { key: start.into(), range_end: end.into() }
     }
 
     /// What stands at `key` afterwards; `None`: nothing.

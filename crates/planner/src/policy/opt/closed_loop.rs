@@ -13,14 +13,16 @@
 //! Moves go on beside the requests, as the live mover does them: one region after the other, read and then written in chunks; requests find the
 //! old layout until the region is copied. The sample stands for many requests each, so only that part of each region is copied.
 
+mod drawn;
 mod draws;
 mod march;
 
 use super::demand::SeenClass;
 use super::heads::{Heads, Spot};
 use super::periods::SideBySide;
-pub(crate) use draws::Drawn;
-use draws::{Draw, Pool};
+use drawn::Draw;
+pub(crate) use drawn::Drawn;
+use draws::Pool;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use stripewise_layout::{Direction, Layout, Order, RegionOffset, SplitMix64};

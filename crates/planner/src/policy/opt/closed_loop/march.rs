@@ -5,7 +5,7 @@
 //! marches are drawn as they are, request by request; of long ones stretches of whole regions.
 
 use super::super::program::Item;
-use super::draws::{Counts, Draw, Drawn};
+use super::drawn::{Counts, Draw, Drawn};
 use std::collections::HashMap;
 use stripewise_layout::SplitMix64;
 use stripewise_trace::Company;
