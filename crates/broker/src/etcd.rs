@@ -5,7 +5,7 @@
 //! | key | value |
 //! |---|---|
 //! | `t/` and a key of the table | the table's value |
-//! | `state` | [`State`]: the last batch, and whether it still has to be copied into `t/` |
+//! | `state` | `State`: the last batch, and whether it still has to be copied into `t/` |
 //! | `s/` batch, `/`, number | part of a batch that one transaction cannot hold ([`staging`]) |
 //! | `master` | the master's [`crate::coordination::Candidate`]; it goes with the master's lease |
 //! | `k/` name | which copy of the table this name means |
