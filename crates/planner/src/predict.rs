@@ -235,7 +235,7 @@ impl<'a> PredictionSum<'a> {
                 busiest..=(if known > 0 { known } else { sum }).max(busiest)
             },
             slices: Slices(window.regions.iter().fold(0, |all, region| all | region.slices.0)),
-            idle_s: if served.has_written_back() { window.synchronizations.idle_s } else { 0.0 },
+            idle_s: served.idle_s,
             counts: counts_by_layout(placement, access, window, &served),
         });
     }

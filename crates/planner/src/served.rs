@@ -18,6 +18,8 @@ pub(crate) struct Served<'a> {
     adjoining: f64,
     /// How often all is written back in the window.
     passes: f64,
+    /// Seconds in which the processes write buffered and the servers have nothing to do.
+    pub(crate) idle_s: f64,
 }
 
 impl<'a> Served<'a> {
@@ -30,15 +32,18 @@ impl<'a> Served<'a> {
             is_written_back: access.classes.iter().map(is_written_back).collect(),
             adjoining: window.company.adjoining,
             passes: 1.0,
+            idle_s: 0.0,
         };
         if served.has_written_back() {
             let limit_bytes = DIRTY_LIMIT_BYTES * profile.servers.len() as f64;
             let dirty_bytes: f64 = window.regions.iter().map(|region| served.dirty_bytes(region)).sum();
-            let Synchronizations { apart, intervals, under_way_s, .. } = window.synchronizations;
+            let Synchronizations { apart, intervals, under_way_s, idle_s } = window.synchronizations;
             // What came while a synchronization was under way is written back again if that had come by.
             let passed = (under_way_s / (dirty_bytes * fastest_s_per_byte(profile))).min(1.0);
             let synchronized = if intervals > apart { apart + (intervals - apart) * passed } else { apart };
             served.passes = (dirty_bytes / limit_bytes).max(synchronized).max(1.0);
+            // Beyond the limit the kernel writes back without being asked.
+            served.idle_s = if dirty_bytes <= limit_bytes { idle_s } else { 0.0 };
         }
         served
     }

@@ -7,10 +7,10 @@ use super::messages::{Bytes, Compare, Entry, Found, Lease, Number, Operation, Ra
 use super::store::{EtcdStore, Fence};
 use super::watch::events;
 use crate::coordination::{Candidate, Coordinator, Master, Mastership};
-use crate::rmt::{Batch, Entries, MappingStore, RmtError};
+use crate::rmt::{MappingStore, RmtError};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The time after which a master that is not heard of is followed by another; a second is what etcd counts in, two are its least.
@@ -223,7 +223,8 @@ impl Mastership for EtcdMastership {
     }
 
     fn table(&self) -> Box<dyn MappingStore> {
-        Box::new(Shared(Arc::clone(&self.store)))
+        // All tables of one mastership are one writer.
+        Box::new(Arc::clone(&self.store))
     }
 
     fn is_lost(&self) -> bool {
@@ -242,30 +243,5 @@ impl Mastership for EtcdMastership {
         revoke(self.renewal.calls.as_ref(), &self.renewal.lease);
         self.renewal.is_over.store(true, Ordering::Relaxed);
         Ok(())
-    }
-}
-
-/// All tables of one mastership are one writer.
-struct Shared(Arc<EtcdStore>);
-
-impl MappingStore for Shared {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RmtError> {
-        self.0.get(key)
-    }
-
-    fn commit(&self, batch: &Batch) -> Result<bool, RmtError> {
-        self.0.commit(batch)
-    }
-
-    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Entries, RmtError> {
-        self.0.scan(prefix, after, limit)
-    }
-
-    fn watch(&self, prefix: &[u8]) -> mpsc::Receiver<Vec<u8>> {
-        self.0.watch(prefix)
-    }
-
-    fn keep_copy(&self, name: &str) -> Result<(), RmtError> {
-        self.0.keep_copy(name)
     }
 }

@@ -205,26 +205,7 @@ mod tests {
     use std::sync::Arc;
 
     /// What a database holds after its process ended, or the power went: what was committed.
-    #[derive(Clone, Default)]
-    struct Disk(Arc<MemoryStore>);
-
-    impl MappingStore for Disk {
-        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RmtError> {
-            self.0.get(key)
-        }
-        fn commit(&self, batch: &Batch) -> Result<bool, RmtError> {
-            self.0.commit(batch)
-        }
-        fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Entries, RmtError> {
-            self.0.scan(prefix, after, limit)
-        }
-        fn watch(&self, prefix: &[u8]) -> mpsc::Receiver<Vec<u8>> {
-            self.0.watch(prefix)
-        }
-        fn keep_copy(&self, name: &str) -> Result<(), RmtError> {
-            self.0.keep_copy(name)
-        }
-    }
+    type Disk = Arc<MemoryStore>;
 
     fn journal(disk: &Disk, directory: &Path) -> Journal {
         Journal::open(Box::new(disk.clone()), directory).unwrap()

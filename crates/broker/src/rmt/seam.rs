@@ -1,6 +1,7 @@
 //! The seam to the store of the table: ordered keys and values, and batches of changes.
 
 use super::RmtError;
+use std::sync::Arc;
 
 /// Changes that take effect together. Built in any order; each key at most once.
 #[derive(Clone, Default, Debug)]
@@ -53,6 +54,41 @@ pub trait MappingStore: Send + Sync {
     fn compare_and_swap(&self, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool, RmtError> {
         let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
         self.commit(&Batch { expected: vec![(key.to_vec(), owned(old))], changes: vec![(key.to_vec(), owned(new))] })
+    }
+}
+
+/// Several tables over one store.
+impl<S: MappingStore + ?Sized> MappingStore for Arc<S> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RmtError> {
+        (**self).get(key)
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<bool, RmtError> {
+        (**self).commit(batch)
+    }
+
+    fn commit_later(&self, batch: &Batch) -> Result<bool, RmtError> {
+        (**self).commit_later(batch)
+    }
+
+    fn flush(&self) -> Result<(), RmtError> {
+        (**self).flush()
+    }
+
+    fn has_pending(&self) -> bool {
+        (**self).has_pending()
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Entries, RmtError> {
+        (**self).scan(prefix, after, limit)
+    }
+
+    fn watch(&self, prefix: &[u8]) -> std::sync::mpsc::Receiver<Vec<u8>> {
+        (**self).watch(prefix)
+    }
+
+    fn keep_copy(&self, name: &str) -> Result<(), RmtError> {
+        (**self).keep_copy(name)
     }
 }
 

@@ -13,6 +13,7 @@
 
 mod descriptions;
 mod marker;
+mod objects;
 
 pub use marker::{MARKER, prepare};
 
@@ -22,13 +23,13 @@ use super::{
     ServerError, Standing, Transfer,
 };
 use crate::descriptors::{Descriptor, default_base};
-use marker::{MarkerFault, OBJECTS};
+use objects::Version;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use stripewise_layout::{Direction, FileId, Generation, RegionIndex, ServerUrl};
 
 /// To pass through, not to list.
@@ -60,13 +61,6 @@ pub struct DirectoryServer {
     objects: Option<Descriptor>,
     /// The marker that was last found right, as it was then.
     marker: Mutex<Option<Version>>,
-}
-
-/// What tells a file from another, and from itself after a change.
-type Version = (u64, u64, i64, i64, u64);
-
-fn version_of(found: &Stat) -> Version {
-    (found.st_dev, found.st_ino, found.st_ctime, found.st_ctime_nsec as i64, found.st_size as u64)
 }
 
 /// The URL of the server that is `directory`.
@@ -125,55 +119,6 @@ impl DirectoryServer {
         ServerError::from_errno(self.name.clone(), action, source)
     }
 
-    /// The directory of objects as it is now, found by path, with the marker checked.
-    fn open_objects(&self) -> Result<OwnedFd, ServerError> {
-        let gone = || {
-            self.unusable(format!(
-                "{} is not mounted or was emptied; mount it again, or bring its contents back",
-                self.directory.display()
-            ))
-        };
-        let root = rustix::fs::open(&self.directory, ROOT, Mode::empty()).map_err(|errno| match errno {
-            Errno::NOENT | Errno::NOTDIR => gone(),
-            errno => self.fault("opening the server directory", errno),
-        })?;
-        self.check_marker(&root).map_err(|fault| match fault {
-            MarkerFault::Absent => gone(),
-            MarkerFault::Other(error) => error,
-        })?;
-        let objects = rustix::fs::openat(&root, OBJECTS, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
-            Errno::NOENT => gone(),
-            errno => self.fault("opening the directory of objects", errno),
-        })?;
-        if rustix::process::geteuid().is_root() {
-            let owner = rustix::fs::fstat(&objects)
-                .map_err(|errno| self.fault("looking at the directory of objects", errno))?;
-            if owner.st_uid != 0 {
-                return Err(self.unusable(format!(
-                    "the objects in {} belong to user {}, and root follows nobody's directories; be that user (--as-owner)",
-                    self.directory.display(),
-                    owner.st_uid
-                )));
-            }
-        }
-        Ok(objects)
-    }
-
-    /// Runs `action`, which names an object, on the directory of objects. When it finds something missing, the directory itself may have gone or be another
-    /// by now: then the answer is that of the directory that stands at the path, or that there is none.
-    fn with_objects<T>(
-        &self,
-        action: impl Fn(BorrowedFd<'_>) -> rustix::io::Result<T>,
-    ) -> Result<rustix::io::Result<T>, ServerError> {
-        if let Some(objects) = &self.objects {
-            match action(objects.as_fd()) {
-                Err(Errno::NOENT | Errno::STALE) => {}
-                result => return Ok(result),
-            }
-        }
-        Ok(action(self.open_objects()?.as_fd()))
-    }
-
     fn open_flags(&self, object: ObjectName, flags: OFlags) -> Result<rustix::io::Result<OwnedFd>, ServerError> {
         let path = path_of(object);
         self.with_objects(|objects| open_object(objects, &path, flags))
@@ -183,63 +128,6 @@ impl DirectoryServer {
         move |errno| match errno {
             Errno::NOENT => ServerError::Missing { server: self.name.clone(), object },
             errno => self.fault(action, errno),
-        }
-    }
-
-    /// The directory of objects that this server holds, if it still stands at the path, and the marker beside it is as it was when it was found right.
-    fn held_objects(&self) -> Option<BorrowedFd<'_>> {
-        let held = self.objects.as_ref()?;
-        let at = |name| rustix::fs::statat(CWD, self.directory.join(name), AtFlags::SYMLINK_NOFOLLOW).ok();
-        let (objects, marker) = (at(OBJECTS)?, at(MARKER)?);
-        let own = rustix::fs::fstat(held).ok()?;
-        let known = *self.marker.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = (objects.st_dev, objects.st_ino) == (own.st_dev, own.st_ino) && own.st_nlink > 0;
-        let is_owned = own.st_uid == 0 || !rustix::process::geteuid().is_root();
-        (is_same && is_owned && known == Some(version_of(&marker))).then(|| held.as_fd())
-    }
-
-    /// The directory of objects, in which new ones can be made.
-    fn probe_objects(&self) -> Result<Objects<'_>, ServerError> {
-        let objects = match self.held_objects() {
-            Some(held) => Objects::Held(held),
-            None => Objects::Found(self.find_objects()?),
-        };
-        rustix::fs::accessat(&objects, ".", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS)
-            .map_err(|errno| self.not_writable(errno))?;
-        Ok(objects)
-    }
-
-    /// The directory of objects, which must be the one that this server holds.
-    fn find_objects(&self) -> Result<OwnedFd, ServerError> {
-        let objects = self.open_objects()?;
-        let inode = |directory: BorrowedFd<'_>| rustix::fs::fstat(directory).map(|found| (found.st_dev, found.st_ino));
-        if self.objects.as_ref().is_some_and(|first| inode(first.as_fd()) != inode(objects.as_fd())) {
-            return Err(self.unusable(format!(
-                "{} is another directory than it was; put the first one back, or end every process that uses this cluster",
-                self.directory.display()
-            )));
-        }
-        Ok(objects)
-    }
-
-    fn free_bytes_of(&self, objects: impl AsFd) -> Result<u64, ServerError> {
-        let found = rustix::fs::fstatvfs(objects)
-            .map_err(|errno| self.fault("asking the file system for its free space", errno))?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
-    }
-}
-
-/// A directory of objects.
-enum Objects<'a> {
-    Held(BorrowedFd<'a>),
-    Found(OwnedFd),
-}
-
-impl AsFd for Objects<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Objects::Held(held) => *held,
-            Objects::Found(found) => found.as_fd(),
         }
     }
 }

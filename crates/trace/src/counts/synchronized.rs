@@ -26,8 +26,8 @@ pub(super) struct SyncNotes {
     written: u64,
     ticks: u64,
     noted: Vec<(SliceNumber, Noted)>,
-    /// Window, and the bits of the slices in which a synchronization was under way.
-    under_way: Vec<(u32, u64)>,
+    /// By window, the bits of the slices in which a synchronization was under way.
+    under_way: BTreeMap<u32, u64>,
     /// Set when the chunk is through.
     pub(super) seconds_per_tick: f64,
 }
@@ -61,10 +61,10 @@ impl SyncNotes {
         self.put(Noted { synced: 1, ..Noted::default() });
         let behind = |place: Place| u64::MAX.checked_shl(slice_of(place).1 + 1).unwrap_or(0);
         if end.window == begin.window {
-            self.under_way.push((begin.window, behind(begin) & !behind(end)));
+            *self.under_way.entry(begin.window).or_insert(0) |= behind(begin) & !behind(end);
         } else {
-            self.under_way.push((begin.window, behind(begin)));
-            self.under_way.push((end.window, !behind(end)));
+            *self.under_way.entry(begin.window).or_insert(0) |= behind(begin);
+            *self.under_way.entry(end.window).or_insert(0) |= !behind(end);
         }
     }
 
@@ -172,8 +172,7 @@ impl Synchronized {
                 idle_ns += found.written_ns as f64;
             }
             // What every process does in turn is seen of one.
-            let rounds =
-                found.synced.checked_div(found.processes).map_or(0, |_| found.synced.div_ceil(found.processes));
+            let rounds = found.synced.div_ceil(found.processes.max(1));
             let each = in_slice / rounds.max(1) as f64;
             let between = rounds.saturating_sub(1) as f64 * each * each;
             every.current += each;

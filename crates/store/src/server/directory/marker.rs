@@ -1,6 +1,7 @@
 //! The marker of a server's directory: which server of which cluster it is.
 
-use super::{DirectoryServer, ROOT, ServerError, make_directory, version_of};
+use super::objects::version_of;
+use super::{DirectoryServer, ROOT, ServerError, make_directory};
 use crate::entry::{create_own_at, open_regular_at};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};

@@ -1,3 +1,4 @@
+use super::marker::OBJECTS;
 use super::*;
 use crate::server::How;
 use std::io::{IoSlice, IoSliceMut};
