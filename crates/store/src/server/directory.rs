@@ -23,7 +23,7 @@ use super::{
     ServerError, Standing, Transfer,
 };
 use crate::descriptors::{Descriptor, default_base};
-use objects::Version;
+use marker::Version;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::{Errno, ReadWriteFlags};

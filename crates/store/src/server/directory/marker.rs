@@ -1,6 +1,5 @@
 //! The marker of a server's directory: which server of which cluster it is.
 
-use super::objects::version_of;
 use super::{DirectoryServer, ROOT, ServerError, make_directory};
 use crate::entry::{create_own_at, open_regular_at};
 use rustix::fd::OwnedFd;
@@ -87,4 +86,11 @@ impl DirectoryServer {
             self.name
         ))))
     }
+}
+
+/// What tells a file from another, and from itself after a change.
+pub(super) type Version = (u64, u64, i64, i64, u64);
+
+pub(super) fn version_of(found: &rustix::fs::Stat) -> Version {
+    (found.st_dev, found.st_ino, found.st_ctime, found.st_ctime_nsec as i64, found.st_size as u64)
 }

@@ -4,19 +4,12 @@
 //! again only where they differ.
 
 use super::super::ServerError;
-use super::marker::{MARKER, MarkerFault, OBJECTS};
+use super::marker::{MARKER, MarkerFault, OBJECTS, version_of};
 use super::{DIRECTORY, DirectoryServer, ROOT};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, Stat};
+use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::io::Errno;
 use std::sync::PoisonError;
-
-/// What tells a file from another, and from itself after a change.
-pub(super) type Version = (u64, u64, i64, i64, u64);
-
-pub(super) fn version_of(found: &Stat) -> Version {
-    (found.st_dev, found.st_ino, found.st_ctime, found.st_ctime_nsec as i64, found.st_size as u64)
-}
 
 impl DirectoryServer {
     /// The directory of objects as it is now, found by path, with the marker checked.
