@@ -15,14 +15,17 @@
 mod connection;
 mod error;
 mod library;
+mod lock;
 mod operation;
 mod pool;
 mod store;
+mod waiting;
 
-pub use connection::{ConnectOptions, Connection};
+pub use connection::{ConnectOptions, Connection, shared};
 pub use error::RadosError;
 pub use library::Library;
-pub use operation::{Completion, Epoch, Operation, Piece};
+pub use lock::{LockState, Renewal};
+pub use operation::{Completion, Epoch, KeyRange, Operation, Piece};
 pub use pool::{Pool, Request};
 pub use store::{RadosServer, connect, open, prepare, prepare_url};
 

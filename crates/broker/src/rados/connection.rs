@@ -6,7 +6,7 @@ use super::library::{Cluster, Library};
 use libc::{c_char, c_int};
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// How to find a Ceph and how long to wait for it.
@@ -51,6 +51,23 @@ impl Drop for Connection {
         // SAFETY: made by `create2`, and shut down once. Pools hold the connection, so none is left.
         unsafe { (self.library.shutdown)(self.cluster) };
     }
+}
+
+/// The connection with these options, one for all of this process that ask for it.
+///
+/// # Errors
+/// As [`Connection::open`].
+pub fn shared(options: &ConnectOptions) -> Result<Arc<Connection>, RadosError> {
+    static KNOWN: Mutex<Vec<(ConnectOptions, Weak<Connection>)>> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|(_, connection)| connection.strong_count() > 0);
+    let same = known.iter().find(|(other, _)| other == options).and_then(|(_, connection)| connection.upgrade());
+    if let Some(connection) = same {
+        return Ok(connection);
+    }
+    let connection = Connection::open(options)?;
+    known.push((options.clone(), Arc::downgrade(&connection)));
+    Ok(connection)
 }
 
 /// A text for librados.

@@ -64,6 +64,14 @@ pub enum RadosError {
         /// What the operation named.
         expected: u64,
     },
+    /// What an operation expected of an object's keys does not hold.
+    #[error("pool {pool}: object {object} is not as was expected")]
+    Unmet {
+        /// Name of the pool.
+        pool: String,
+        /// Name of the object.
+        object: String,
+    },
     /// There is no such object.
     #[error("pool {pool}: object {object} is missing")]
     Missing {
@@ -152,6 +160,7 @@ impl About<'_> {
         match (errno_of(status), self.epoch) {
             // What a failed comparison answers.
             (Errno::CANCELED, Some(expected)) => RadosError::WrongEpoch { pool, object, expected },
+            (Errno::CANCELED, None) if !self.object.is_empty() => RadosError::Unmet { pool, object },
             (Errno::NOENT, _) if !self.object.is_empty() => RadosError::Missing { pool, object },
             (Errno::NOENT, _) if !self.pool.is_empty() => RadosError::NoPool { pool },
             (Errno::EXIST, _) => RadosError::Exists { pool, object },

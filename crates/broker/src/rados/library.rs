@@ -1,7 +1,7 @@
 //! librados, loaded when it is first needed.
 
 use super::RadosError;
-use libc::{c_char, c_int, c_void, size_t, time_t};
+use libc::{c_char, c_int, c_void, size_t, ssize_t, time_t, timeval};
 use std::sync::OnceLock;
 
 /// `rados_t`
@@ -25,6 +25,10 @@ pub(super) type Callback = extern "C" fn(Completion, *mut c_void);
 pub(super) const EQUAL: u8 = 1;
 /// `LIBRADOS_CREATE_EXCLUSIVE`
 pub(super) const EXCLUSIVE: c_int = 1;
+/// `LIBRADOS_LOCK_FLAG_MAY_RENEW`
+pub(super) const MAY_RENEW: u8 = 1;
+/// `LIBRADOS_LOCK_FLAG_MUST_RENEW`
+pub(super) const MUST_RENEW: u8 = 2;
 /// `LIBRADOS_OPERATION_FULL_TRY`: a full pool refuses instead of keeping the caller waiting, and lets objects be removed.
 pub(super) const FULL_TRY: c_int = 64;
 
@@ -85,6 +89,7 @@ functions! {
     fn write_op_remove(WriteOperation);
     fn write_op_omap_set(WriteOperation, *const *const c_char, *const *const c_char, *const size_t, size_t);
     fn write_op_omap_rm_keys(WriteOperation, *const *const c_char, size_t);
+    fn write_op_omap_cmp(WriteOperation, *const c_char, u8, *const c_char, size_t, *mut c_int);
     fn aio_write_op_operate(WriteOperation, IoContext, Completion, *const c_char, *mut time_t, c_int) -> c_int;
     fn create_read_op() -> ReadOperation;
     fn release_read_op(ReadOperation);
@@ -95,9 +100,18 @@ functions! {
     fn read_op_omap_get_vals2(
         ReadOperation, *const c_char, *const c_char, u64, *mut OmapIterator, *mut u8, *mut c_int,
     );
+    fn read_op_omap_get_vals_by_keys(ReadOperation, *const *const c_char, size_t, *mut OmapIterator, *mut c_int);
     fn aio_read_op_operate(ReadOperation, IoContext, Completion, *const c_char, c_int) -> c_int;
     fn omap_get_next2(OmapIterator, *mut *mut c_char, *mut *mut c_char, *mut size_t, *mut size_t) -> c_int;
     fn omap_get_end(OmapIterator);
+    fn lock_exclusive(
+        IoContext, *const c_char, *const c_char, *const c_char, *const c_char, *mut timeval, u8,
+    ) -> c_int;
+    fn unlock(IoContext, *const c_char, *const c_char, *const c_char) -> c_int;
+    fn list_lockers(
+        IoContext, *const c_char, *const c_char, *mut c_int, *mut c_char, *mut size_t, *mut c_char, *mut size_t,
+        *mut c_char, *mut size_t, *mut c_char, *mut size_t,
+    ) -> ssize_t;
     fn nobjects_list_open(IoContext, *mut Listing) -> c_int;
     fn nobjects_list_next(Listing, *mut *const c_char, *mut *const c_char, *mut *const c_char) -> c_int;
     fn nobjects_list_close(Listing);

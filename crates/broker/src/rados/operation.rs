@@ -124,6 +124,26 @@ pub enum Operation<'a> {
     SetKeys(&'a [(&'a str, &'a [u8])]),
     /// Removes keys of an object without epoch, which has to be there.
     RemoveKeys(&'a [&'a str]),
+    /// Changes keys of an object without epoch, which has to be there, if all that is expected of them holds; else
+    /// [`RadosError::Unmet`].
+    ChangeKeys {
+        /// Values that must stand there; an absent key counts as one with an empty value.
+        expected: &'a [(&'a str, &'a [u8])],
+        /// What stands there afterwards.
+        set: &'a [(&'a str, &'a [u8])],
+        /// Keys that are removed.
+        remove: &'a [&'a str],
+    },
+    /// Of an object without epoch, as it is at one moment: the named keys that are there, and after them some that start with a
+    /// prefix, each in order.
+    ReadKeys {
+        /// The named ones; may be none.
+        keys: &'a [&'a str],
+        /// The others.
+        range: KeyRange<'a>,
+        /// Where keys and values are appended.
+        into: &'a mut Vec<(String, Vec<u8>)>,
+    },
     /// Keys of an object without epoch, in order.
     Keys {
         /// The last key that is not wanted any more; empty: from the first one on.
@@ -131,6 +151,22 @@ pub enum Operation<'a> {
         /// Where keys and values are appended.
         into: &'a mut Vec<(String, Vec<u8>)>,
     },
+}
+
+/// Keys that follow each other.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyRange<'a> {
+    /// What they start with.
+    pub prefix: &'a str,
+    /// The last key that is not wanted any more; empty: from the first one on.
+    pub after: &'a str,
+    /// How many at most; the cluster may give fewer (`osd_max_omap_entries_per_request`). 0: none.
+    pub limit: u64,
+}
+
+impl KeyRange<'_> {
+    /// No keys.
+    pub const NONE: KeyRange<'static> = KeyRange { prefix: "", after: "", limit: 0 };
 }
 
 /// What an operation gave: the bytes of a read, the length of a stat, 1 where there are more keys, else 0.
@@ -153,6 +189,8 @@ impl Operation<'_> {
             | Operation::StatPlain
             | Operation::SetKeys(_)
             | Operation::RemoveKeys(_)
+            | Operation::ChangeKeys { .. }
+            | Operation::ReadKeys { .. }
             | Operation::Keys { .. } => None,
         }
     }
@@ -168,7 +206,8 @@ impl Operation<'_> {
             Operation::Stat { .. } | Operation::StatPlain => "asking for an object's length",
             Operation::Remove { .. } => "removing an object",
             Operation::SetKeys(_) => "setting an object's keys",
-            Operation::Keys { .. } => "reading an object's keys",
+            Operation::ChangeKeys { .. } => "changing an object's keys",
+            Operation::Keys { .. } | Operation::ReadKeys { .. } => "reading an object's keys",
             Operation::RemoveKeys(_) => "removing an object's keys",
         }
     }

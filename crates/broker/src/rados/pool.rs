@@ -4,10 +4,11 @@ use super::RadosError;
 use super::connection::{Connection, c_string};
 use super::error::About;
 use super::library::{self, IoContext, Library};
-use super::operation::{Completion, Epoch, Operation};
+use super::operation::{Completion, Epoch, KeyRange, Operation};
+use super::waiting::{EndOf, Waiting};
 use libc::{c_char, c_int, c_void};
 use std::ffi::{CStr, CString};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The attribute that holds an object's epoch, as digits.
 const EPOCH: &CStr = c"stripewise.epoch";
@@ -51,7 +52,7 @@ struct Pending {
     read_bytes: usize,
     length: u64,
     status: c_int,
-    iterator: library::OmapIterator,
+    iterators: [library::OmapIterator; 2],
     has_more: u8,
     keys: Option<*mut Vec<(String, Vec<u8>)>>,
     gives: Gives,
@@ -129,16 +130,19 @@ extern "C" fn complete(completion: library::Completion, pending: *mut c_void) {
 
 impl Pending {
     fn take_keys(&mut self) {
-        if self.iterator.is_null() {
-            return;
+        for iterator in self.iterators.into_iter().filter(|iterator| !iterator.is_null()) {
+            self.take_keys_of(iterator);
         }
+    }
+
+    fn take_keys_of(&mut self, iterator: library::OmapIterator) {
         loop {
             let (mut key, mut value) = (std::ptr::null_mut::<c_char>(), std::ptr::null_mut::<c_char>());
             let (mut key_bytes, mut value_bytes) = (0, 0);
             // SAFETY: an iterator of an operation that is over, and places for what it gives.
             let status = unsafe {
                 (self.library.omap_get_next2)(
-                    self.iterator,
+                    iterator,
                     &raw mut key,
                     &raw mut value,
                     &raw mut key_bytes,
@@ -161,7 +165,7 @@ impl Pending {
             }
         }
         // SAFETY: ended once.
-        unsafe { (self.library.omap_get_end)(self.iterator) };
+        unsafe { (self.library.omap_get_end)(iterator) };
     }
 }
 
@@ -197,6 +201,10 @@ impl Pool {
         &self.connection
     }
 
+    pub(super) fn context(&self) -> IoContext {
+        self.context
+    }
+
     fn library(&self) -> &'static Library {
         self.connection.library()
     }
@@ -224,7 +232,7 @@ impl Pool {
             read_bytes: 0,
             length: 0,
             status: 0,
-            iterator: std::ptr::null_mut(),
+            iterators: [std::ptr::null_mut(); 2],
             has_more: 0,
             keys: None,
             gives: Gives::Nothing,
@@ -244,6 +252,7 @@ impl Pool {
             | Operation::ReadPlain { .. }
             | Operation::Stat { .. }
             | Operation::StatPlain
+            | Operation::ReadKeys { .. }
             // SAFETY: makes an empty operation.
             | Operation::Keys { .. } => Form::Read(unsafe { (self.library().create_read_op)() }),
             // SAFETY: the same.
@@ -287,27 +296,70 @@ impl Pool {
                 Operation::Remove { .. } => (library.write_op_remove)(form),
                 Operation::Append { from } => (library.write_op_append)(form, from.as_ptr().cast(), from.len()),
                 Operation::Replace { from } => (library.write_op_write_full)(form, from.as_ptr().cast(), from.len()),
-                Operation::SetKeys(pairs) => {
-                    let texts = to_c(pairs.iter().map(|(key, _)| *key));
-                    let keys: Vec<*const c_char> = texts.iter().map(|key| key.as_ptr()).collect();
-                    let values: Vec<*const c_char> = pairs.iter().map(|(_, value)| value.as_ptr().cast()).collect();
-                    let lengths: Vec<usize> = pairs.iter().map(|(_, value)| value.len()).collect();
-                    (library.write_op_omap_set)(form, keys.as_ptr(), values.as_ptr(), lengths.as_ptr(), keys.len());
-                    pending._texts = texts;
-                }
-                Operation::RemoveKeys(keys) => {
-                    let texts = to_c(keys.iter().copied());
-                    let keys: Vec<*const c_char> = texts.iter().map(|key| key.as_ptr()).collect();
-                    (library.write_op_omap_rm_keys)(form, keys.as_ptr(), keys.len());
-                    pending._texts = texts;
+                Operation::SetKeys(pairs) => self.set_keys(form, pairs, pending),
+                Operation::RemoveKeys(keys) => self.remove_keys(form, keys, pending),
+                Operation::ChangeKeys { expected, set, remove } => {
+                    for (key, value) in expected {
+                        let text = to_c(std::iter::once(*key));
+                        let (value, length) = (value.as_ptr().cast(), value.len());
+                        let status = std::ptr::null_mut();
+                        (library.write_op_omap_cmp)(form, text[0].as_ptr(), library::EQUAL, value, length, status);
+                        pending._texts.extend(text);
+                    }
+                    self.remove_keys(form, remove, pending);
+                    self.set_keys(form, set, pending);
                 }
                 Operation::Read { .. }
                 | Operation::ReadPlain { .. }
                 | Operation::Stat { .. }
                 | Operation::StatPlain
+                | Operation::ReadKeys { .. }
                 | Operation::Keys { .. } => unreachable!("a read has the other form"),
             }
         }
+    }
+
+    /// # Safety
+    /// The operation has not begun.
+    unsafe fn set_keys(&self, form: library::WriteOperation, pairs: &[(&str, &[u8])], pending: &mut Pending) {
+        if pairs.is_empty() {
+            return;
+        }
+        let texts = to_c(pairs.iter().map(|(key, _)| *key));
+        let keys: Vec<*const c_char> = texts.iter().map(|key| key.as_ptr()).collect();
+        let values: Vec<*const c_char> = pairs.iter().map(|(_, value)| value.as_ptr().cast()).collect();
+        let lengths: Vec<usize> = pairs.iter().map(|(_, value)| value.len()).collect();
+        let (keys, values, lengths, count) = (keys.as_ptr(), values.as_ptr(), lengths.as_ptr(), keys.len());
+        // SAFETY: as this function's; librados copies keys and values.
+        unsafe { (self.library().write_op_omap_set)(form, keys, values, lengths, count) };
+        pending._texts.extend(texts);
+    }
+
+    /// # Safety
+    /// The operation has not begun.
+    unsafe fn remove_keys(&self, form: library::WriteOperation, keys: &[&str], pending: &mut Pending) {
+        if keys.is_empty() {
+            return;
+        }
+        let texts = to_c(keys.iter().copied());
+        let keys: Vec<*const c_char> = texts.iter().map(|key| key.as_ptr()).collect();
+        // SAFETY: as this function's; librados copies the keys.
+        unsafe { (self.library().write_op_omap_rm_keys)(form, keys.as_ptr(), keys.len()) };
+        pending._texts.extend(texts);
+    }
+
+    /// # Safety
+    /// The operation has not begun, and `pending` stays where it is until it is over.
+    unsafe fn range(&self, form: library::ReadOperation, range: KeyRange<'_>, pending: &mut Pending) {
+        let texts = to_c([range.after, range.prefix].into_iter());
+        let (iterator, more, status) =
+            (&raw mut pending.iterators[1], &raw mut pending.has_more, &raw mut pending.status);
+        let (after, prefix) = (texts[0].as_ptr(), texts[1].as_ptr());
+        // SAFETY: as this function's; librados copies the texts.
+        unsafe {
+            (self.library().read_op_omap_get_vals2)(form, after, prefix, range.limit, iterator, more, status);
+        }
+        pending._texts.extend(texts);
     }
 
     fn fill_read(&self, form: library::ReadOperation, operation: Operation<'_>, pending: &mut Pending) {
@@ -333,11 +385,21 @@ impl Pool {
                 Operation::Keys { after, into } => {
                     pending.gives = Gives::More;
                     pending.keys = Some(into);
-                    let texts = to_c([after, ""].into_iter());
-                    let (iterator, more) = (&raw mut pending.iterator, &raw mut pending.has_more);
-                    let (after, prefix) = (texts[0].as_ptr(), texts[1].as_ptr());
-                    (library.read_op_omap_get_vals2)(form, after, prefix, KEYS_AT_ONCE, iterator, more, status);
-                    pending._texts = texts;
+                    self.range(form, KeyRange { prefix: "", after, limit: KEYS_AT_ONCE }, pending);
+                }
+                Operation::ReadKeys { keys, range, into } => {
+                    pending.gives = Gives::More;
+                    pending.keys = Some(into);
+                    if !keys.is_empty() {
+                        let texts = to_c(keys.iter().copied());
+                        let keys: Vec<*const c_char> = texts.iter().map(|key| key.as_ptr()).collect();
+                        let iterator = &raw mut pending.iterators[0];
+                        (library.read_op_omap_get_vals_by_keys)(form, keys.as_ptr(), keys.len(), iterator, status);
+                        pending._texts = texts;
+                    }
+                    if range.limit > 0 {
+                        self.range(form, range, pending);
+                    }
                 }
                 // Whatever else has this form asks for the length.
                 _ => {
@@ -394,8 +456,7 @@ impl Pool {
             }
             others();
         }
-        let results = std::mem::take(&mut waiting.state().results);
-        results.into_iter().flatten().collect()
+        waiting.take()
     }
 
     /// One operation.
@@ -462,46 +523,4 @@ impl Pool {
 
 fn to_c<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<CString> {
     texts.map(|text| CString::new(text.replace('\0', "")).unwrap_or_default()).collect()
-}
-
-/// Operations that are waited for together.
-struct Waiting {
-    state: Mutex<State>,
-    over: Condvar,
-}
-
-struct State {
-    left: usize,
-    results: Vec<Option<Completion>>,
-}
-
-impl Waiting {
-    fn new(count: usize) -> Arc<Self> {
-        let state = State { left: count, results: (0..count).map(|_| None).collect() };
-        Arc::new(Self { state: Mutex::new(state), over: Condvar::new() })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, number: usize, result: Completion) {
-        let mut state = self.state();
-        state.results[number] = Some(result);
-        state.left -= 1;
-        if state.left == 0 {
-            self.over.notify_all();
-        }
-    }
-}
-
-struct EndOf<'w>(&'w Waiting);
-
-impl Drop for EndOf<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        while state.left > 0 {
-            state = self.0.over.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
 }

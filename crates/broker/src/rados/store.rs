@@ -11,11 +11,12 @@
 //! Whoever opens a server shuts out the agent that had it before: what that one sent and nobody heard of must not arrive later. Only
 //! the holder of the broker's lock opens servers, so the other one is gone.
 
+use super::connection::shared;
 use super::error::RadosError;
 use super::{ConnectOptions, Connection, Epoch, MAX_OBJECT_BYTES, Operation, Piece, Pool, Request};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use stripewise_layout::{Direction, FileId, Generation, RegionIndex, ServerUrl};
 use stripewise_store::server::rados::RadosUrl;
 use stripewise_store::server::{
@@ -50,21 +51,11 @@ fn namespace_of(cluster: &str) -> String {
 /// # Errors
 /// [`ServerError::Unusable`] where the URL is none of this kind or its Ceph cannot be reached.
 pub fn connect(name: &str, url: &RadosUrl) -> Result<Arc<Connection>, ServerError> {
-    static KNOWN: Mutex<Vec<(ConnectOptions, Weak<Connection>)>> = Mutex::new(Vec::new());
     let mut options = ConnectOptions { conf: url.conf.as_ref().map(PathBuf::from), ..ConnectOptions::default() };
     if let Some(user) = &url.user {
         options.user.clone_from(user);
     }
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.retain(|(_, connection)| connection.strong_count() > 0);
-    let same = known.iter().find(|(other, _)| *other == options).and_then(|(_, connection)| connection.upgrade());
-    if let Some(connection) = same {
-        return Ok(connection);
-    }
-    let connection = Connection::open(&options)
-        .map_err(|error| ServerError::Unusable { server: name.to_owned(), what: error.to_string() })?;
-    known.push((options, Arc::downgrade(&connection)));
-    Ok(connection)
+    shared(&options).map_err(|error| ServerError::Unusable { server: name.to_owned(), what: error.to_string() })
 }
 
 /// Opens server `name` of a cluster by its URL, and shuts out whoever had it before.
