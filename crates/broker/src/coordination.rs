@@ -4,11 +4,14 @@
 //! of its table carries a fence: the engine applies it only while the election that it won still stands. So a master that has lost
 //! its place, and may not know it yet, changes nothing.
 //!
-//! [`crate::etcd::EtcdCoordinator`] implements this over etcd.
+//! [`crate::etcd::EtcdCoordinator`] implements this over etcd, [`crate::rados::RadosCoordinator`] over a pool of Ceph.
 
 use crate::rmt::{MappingStore, RmtError};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+#[cfg(test)]
+pub(crate) mod tests;
 
 /// Who stands for election.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -53,4 +56,22 @@ pub trait Mastership: Send + Sync {
 
     /// Hands over at once. The tables of this master commit nothing from then on.
     fn resign(self: Box<Self>) -> Result<(), RmtError>;
+}
+
+/// A name that nothing had before: 32 hexadecimal digits.
+pub(crate) fn unique_name() -> String {
+    let mut random = [0; 16];
+    let mut filled = 0;
+    while filled < random.len() {
+        // Fails on no kernel that has the call; one without it would repeat a name.
+        filled += rustix::rand::getrandom(&mut random[filled..], rustix::rand::GetRandomFlags::empty())
+            .expect("the kernel has random numbers");
+    }
+    random.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Milliseconds since the boot of this host, sleep included: what leases are measured by.
+pub(crate) fn boot_time_ms() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }

@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | `context` | `Context` | cluster, servers, state directory, mapping table, processes |
 //! | `rmt`, `table`, `description` | | the mapping table; what is done with it at a start and a stop; what servers are told |
-//! | `coordination`, `etcd` | | the table that hosts share, and the election of its writer; both in etcd. Nothing above uses them yet |
+//! | `coordination`, `etcd` | | the table that hosts share, and the election of its writer; both in etcd or (`rados::coordination`) a pool of Ceph. Nothing above uses them yet |
 //! | `flushing` | `Flusher` | makes the table's changes durable that nobody has synced |
 //! | `under_way` | `UnderWay` | I/O that the broker does for processes |
 //! | `proof`, `ancestors`, `aside`, `connection`, `permission` | | what a descriptor proves; a client's connection, and what its user may do |
@@ -52,6 +52,10 @@
 #![deny(clippy::print_stdout)]
 
 mod agent_lanes;
+// A fixture of the integration tests, which name this crate, serves unit tests too.
+#[cfg(test)]
+extern crate self as stripewise_broker;
+
 mod ancestors;
 mod aside;
 mod capacity;

@@ -13,6 +13,7 @@
 //! given up so is unknown: it may yet take effect. What an operation acknowledged is as durable as its pool.
 
 mod connection;
+mod coordination;
 mod error;
 mod library;
 mod lock;
@@ -22,6 +23,7 @@ mod store;
 mod waiting;
 
 pub use connection::{ConnectOptions, Connection, shared};
+pub use coordination::{RadosCoordinator, RadosOptions, RadosTable, RadosTableError};
 pub use error::RadosError;
 pub use library::Library;
 pub use lock::{LockState, Renewal};

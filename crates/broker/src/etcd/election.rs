@@ -6,9 +6,8 @@ use super::keys::Keys;
 use super::messages::{Bytes, Compare, Entry, Found, Lease, Number, Operation, Range, Streamed, Transaction};
 use super::store::{EtcdStore, Fence};
 use super::watch::events;
-use crate::coordination::{Candidate, Coordinator, Master, Mastership};
+use crate::coordination::{Candidate, Coordinator, Master, Mastership, boot_time_ms};
 use crate::rmt::{MappingStore, RmtError};
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -115,7 +114,7 @@ impl Coordinator for EtcdCoordinator {
             let (is_free, mut revision) = self.read_election()?;
             if is_free {
                 // A lease of its own for every attempt: one that nobody renews ends by itself.
-                let asked = now_ms();
+                let asked = boot_time_ms();
                 let lease = self.grant()?;
                 let (found, stood) = self.stand(candidate, &lease)?;
                 if let Some(entry) = found.filter(|entry| entry.lease == lease.id) {
@@ -149,12 +148,6 @@ fn revoke(calls: &dyn Call, lease: &Lease) {
     let _: Result<serde_json::Value, _> = ask(calls, "/v3/lease/revoke", lease);
 }
 
-/// Milliseconds since the boot of this host, sleep included.
-fn now_ms() -> i64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec * 1000 + now.tv_nsec / 1_000_000
-}
-
 struct Renewal {
     calls: Arc<dyn Call>,
     lease: Lease,
@@ -182,7 +175,7 @@ impl Renewal {
     }
 
     fn renew(&self) {
-        let asked = now_ms();
+        let asked = boot_time_ms();
         let request = Lease { seconds: Number(0), ..self.lease.clone() };
         let answer: Result<Streamed<Lease>, _> = ask(self.calls.as_ref(), "/v3/lease/keepalive", &request);
         // Without an answer the time goes on.
@@ -194,7 +187,7 @@ impl Renewal {
     }
 
     fn is_lost(&self) -> bool {
-        let age_ms = now_ms() - self.renewed_ms.load(Ordering::Relaxed);
+        let age_ms = boot_time_ms() - self.renewed_ms.load(Ordering::Relaxed);
         self.is_over.load(Ordering::Relaxed) || age_ms >= self.lease.seconds.0 * 1000
     }
 

@@ -1,6 +1,7 @@
 //! Batches that one transaction cannot hold, in parts that one can.
 
 use super::error::EtcdError;
+use crate::coordination::unique_name;
 use crate::rmt::Batch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,15 +29,7 @@ pub(super) struct State {
 impl State {
     /// Of a batch that never was before.
     pub(super) fn of_new_batch() -> Self {
-        let mut random = [0; 16];
-        let mut filled = 0;
-        while filled < random.len() {
-            // Fails on no kernel that has the call; one without it would repeat a name.
-            filled += rustix::rand::getrandom(&mut random[filled..], rustix::rand::GetRandomFlags::empty())
-                .expect("the kernel has random numbers");
-        }
-        let batch = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { format: FORMAT, batch, parts: 0 }
+        Self { format: FORMAT, batch: unique_name(), parts: 0 }
     }
 
     /// The same batch, with so many parts that are not all in the table.

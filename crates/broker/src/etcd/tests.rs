@@ -5,136 +5,49 @@ mod interrupted;
 mod reaching;
 pub(crate) mod server;
 
-use super::EtcdCoordinator;
 use super::client::Client;
 use super::keys::Keys;
 use super::store::EtcdStore;
-use crate::coordination::{Candidate, Coordinator, Mastership};
-use crate::rmt::lmdb::LmdbStore;
-use crate::rmt::tests::{batches, check_as_sorted_map};
-use crate::rmt::{Batch, Entries, FileRecord, MappingStore, Table};
-use proptest::test_runner::{Config, TestRunner};
+use crate::coordination::Coordinator;
+use crate::coordination::tests::{self as common, Engine, all, elected, key, put_all};
+use crate::rmt::{Batch, Entries};
 use server::Etcd;
-use std::cell::Cell;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn candidate(name: &str) -> Candidate {
-    Candidate { name: name.to_owned(), address: format!("{name}:7000") }
-}
-
-fn elected(coordinator: &EtcdCoordinator, name: &str) -> Box<dyn Mastership> {
-    coordinator.campaign(&candidate(name), PATIENCE).unwrap().expect("nobody else is master")
-}
-
-fn key(number: usize) -> Vec<u8> {
-    format!("k{number:05}").into_bytes()
-}
-
-fn put_all(numbers: std::ops::Range<usize>, value: &[u8]) -> Batch {
-    let changes = numbers.map(|number| (key(number), Some(value.to_vec()))).collect();
-    Batch { expected: Vec::new(), changes }
-}
-
-fn all(store: &dyn MappingStore) -> Entries {
-    store.scan(b"", None, usize::MAX).unwrap()
+impl Engine for Etcd {
+    fn coordinator(&self, cluster: &str, lease: Duration) -> Box<dyn Coordinator> {
+        Box::new(Etcd::coordinator(self, cluster).with_lease(lease))
+    }
 }
 
 #[test]
-fn the_table_in_etcd_behaves_as_a_sorted_map() {
+fn the_table_behaves_as_a_sorted_map() {
     let Some(etcd) = Etcd::start(&[]) else { return };
-    let cases = Cell::new(0);
-    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(12) });
-    let check = |batches| {
-        cases.set(cases.get() + 1);
-        let coordinator = etcd.coordinator(&format!("case-{}", cases.get()));
-        let master = elected(&coordinator, "one");
-        check_as_sorted_map(master.table().as_ref(), batches)
-    };
-    runner.run(&batches(), check).unwrap_or_else(|error| panic!("{error}\n{runner}"));
+    common::the_table_behaves_as_a_sorted_map(&etcd);
 }
 
 #[test]
-fn a_table_over_etcd_is_one_over_lmdb() {
+fn a_table_is_one_as_over_lmdb() {
     let Some(etcd) = Etcd::start(&[]) else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let coordinator = etcd.coordinator("table");
-    let master = elected(&coordinator, "one");
-    let stores: [Box<dyn MappingStore>; 2] = [master.table(), Box::new(LmdbStore::open(directory.path()).unwrap())];
-    let contents = stores.map(|store| {
-        let table = Table::new(store).unwrap();
-        for first in 0..3 {
-            let mut changes = crate::rmt::Changes::default();
-            for file in first..first + 200 {
-                let record: FileRecord = crate::rmt::tests::record(&format!("/data/{file}"));
-                changes.put_file(stripewise_layout::FileId(file), &record);
-            }
-            changes.remove_file(stripewise_layout::FileId(first));
-            table.commit(&changes).unwrap();
-        }
-        table.all_files().unwrap()
-    });
-    assert_eq!(contents[0], contents[1]);
-    assert_eq!(contents[0].len(), 199, "of 202 three were removed and stay so");
-    master.resign().unwrap();
-    // A successor takes the table over, and goes on from its head.
-    let successor = elected(&coordinator, "two");
-    let table = Table::new(successor.table()).unwrap();
-    assert_eq!(table.transactions().unwrap(), 3);
+    common::a_table_is_one_as_over_lmdb(&etcd);
 }
 
 #[test]
-fn clusters_in_one_etcd_do_not_see_each_other() {
+fn clusters_do_not_see_each_other() {
     let Some(etcd) = Etcd::start(&[]) else { return };
-    let (one, other) = (etcd.coordinator("c1"), etcd.coordinator("c10"));
-    let (master, others) = (elected(&one, "one"), elected(&other, "one"));
-    master.table().commit(&put_all(0..2, b"mine")).unwrap();
-    others.table().put(&key(1), b"theirs").unwrap();
-    assert_eq!(all(one.table().as_ref()).len(), 2);
-    assert_eq!(all(other.table().as_ref()), [(key(1), b"theirs".to_vec())]);
+    common::clusters_do_not_see_each_other(&etcd);
 }
 
 #[test]
 fn keys_of_any_bytes_and_empty_values_are_kept() {
     let Some(etcd) = Etcd::start(&[]) else { return };
-    let coordinator = etcd.coordinator("bytes");
-    let master = elected(&coordinator, "one");
-    let store = master.table();
-    let keys: [&[u8]; 7] = [b"\0", b"\0\0", b"a", b"a\xfe\xff", b"a\xff", b"a\xff\xff\0", b"\xff\xff"];
-    for key in keys {
-        store.put(key, b"").unwrap();
-    }
-    let found = |prefix: &[u8], after: Option<&[u8]>| -> Vec<Vec<u8>> {
-        store.scan(prefix, after, 9).unwrap().into_iter().map(|(key, _)| key).collect()
-    };
-    assert_eq!(found(b"", None), keys);
-    assert_eq!(found(b"a\xff", None), [keys[4], keys[5]]);
-    assert_eq!(found(b"a", Some(b"a\xfe\xff")), [keys[4], keys[5]]);
-    assert_eq!(found(b"\xff", None), [keys[6]]);
-    assert!(found(b"a", Some(b"b")).is_empty());
-    assert_eq!(store.get(b"a").unwrap(), Some(Vec::new()));
+    common::keys_of_any_bytes_and_empty_values_are_kept(&etcd);
 }
 
 #[test]
 fn watchers_of_another_host_are_sent_what_took_effect() {
     let Some(etcd) = Etcd::start(&[]) else { return };
-    let (here, there) = (etcd.coordinator("watched"), etcd.coordinator("watched"));
-    let reader = there.table();
-    let heard = reader.watch(b"k");
-    let master = elected(&here, "one");
-    let store = master.table();
-    store.put(b"b", b"1").unwrap();
-    store.put(&key(1), b"1").unwrap();
-    assert!(!store.compare_and_swap(&key(2), Some(b"x"), Some(b"y")).unwrap());
-    assert!(store.compare_and_swap(&key(1), Some(b"1"), None).unwrap());
-    // In parts.
-    store.commit(&put_all(0..300, b"2")).unwrap();
-    let expected = [key(1), key(1)].into_iter().chain((0..300).map(key));
-    for key in expected {
-        assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), key);
-    }
-    assert!(heard.try_recv().is_err());
+    common::watchers_of_another_host_are_sent_what_took_effect(&etcd);
 }
 
 #[test]

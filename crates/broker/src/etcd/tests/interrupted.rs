@@ -5,11 +5,11 @@ use super::super::error::EtcdError;
 use super::super::keys::{Keys, behind};
 use super::super::messages::{Found, Operation, Range, Transaction};
 use super::super::store::{EtcdStore, Fence};
-use super::server::{Etcd, LONG_LEASE};
-use super::{all, candidate, elected, key, put_all};
+use super::server::Etcd;
 use crate::coordination::Coordinator;
+use crate::coordination::tests::{LONG_LEASE, all, applied, candidate, elected, key, large_batch, put_all};
 use crate::etcd::EtcdCoordinator;
-use crate::rmt::{Batch, MappingStore};
+use crate::rmt::MappingStore;
 use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -55,27 +55,13 @@ impl Call for Interrupted {
     }
 }
 
-/// More than one transaction may hold: changes, removals and new keys, and expectations.
-fn large_batch() -> Batch {
-    let expected = (0..200).map(|number| (key(number), Some(b"old".to_vec()))).collect();
-    let change = |number| (key(number), (number % 4 > 0).then(|| b"new".to_vec()));
-    Batch { expected, changes: (100..400).map(change).collect() }
-}
-
 fn check(client: &Arc<Client>, last: Last, requests: usize, seen: &mut [bool; 2]) -> bool {
     let cluster = format!("{last:?}-{requests}");
     let coordinator = EtcdCoordinator::over(Arc::clone(client) as Arc<dyn Call>, &cluster).with_lease(LONG_LEASE);
     let master = elected(&coordinator, "first");
     assert!(master.table().commit(&put_all(0..300, b"old")).unwrap());
     let before = all(master.table().as_ref());
-    let mut after: std::collections::BTreeMap<_, _> = before.iter().cloned().collect();
-    for (key, value) in large_batch().changes {
-        match value {
-            Some(value) => drop(after.insert(key, value)),
-            None => drop(after.remove(&key)),
-        }
-    }
-    let after: Vec<_> = after.into_iter().collect();
+    let after = applied(&before, &large_batch());
     let interrupted = Arc::new(Interrupted {
         client: Arc::clone(client),
         left: AtomicUsize::new(requests),

@@ -1,8 +1,8 @@
 //! Endpoints, certificates and refusals.
 
-use super::server::{Etcd, directory, skip};
-use super::{all, elected, key, put_all};
+use super::server::{Etcd, directory};
 use crate::coordination::Coordinator;
+use crate::coordination::tests::{all, elected, key, put_all, skip};
 use crate::etcd::{EtcdCoordinator, EtcdOptions, TlsFiles};
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,6 @@
 //! A real etcd on loopback.
 
+use crate::coordination::tests::{LONG_LEASE, PAUSE, skip};
 use crate::etcd::{EtcdCoordinator, EtcdOptions, TlsFiles};
 use std::fs::File;
 use std::net::TcpListener;
@@ -10,10 +11,6 @@ use std::time::{Duration, Instant};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const ATTEMPTS: usize = 3;
-/// Of masters that are to stay, on a machine however busy.
-pub(crate) const LONG_LEASE: Duration = Duration::from_secs(120);
-/// Between two looks at something that is waited for.
-pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// An etcd of one member. It ends when this is dropped, and when the thread that started it ends however it does.
 pub(crate) struct Etcd {
@@ -28,10 +25,6 @@ pub(crate) struct Etcd {
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-pub(crate) fn skip(why: &str) {
-    eprintln!("SKIPPED: {}: {why}", std::thread::current().name().unwrap_or("a test"));
 }
 
 /// In memory where that can be had, since etcd syncs every transaction.
