@@ -24,9 +24,9 @@ help: ## this list
 setup: ## install the packages that are missing (or name them)
 	@setup/install
 
-# Tests that need an engine say that they are skipped where it cannot be had.
-engines: ## install Ceph and etcd for the tests that run on them, where this user may
-	@setup/install --engines || echo "== tests on storage engines will be skipped: see above"
+# Tests that need an engine or hosts say that they are skipped where these cannot be had.
+engines: ## install Ceph, etcd and what a network of namespaces needs for the tests on them, where this user may
+	@setup/install --engines || echo "== tests on storage engines and on several hosts will be skipped: see above"
 
 # One after the other: built together, the library would link what the command's features add to the crates that both use.
 build: setup ## the command and the preload library, release build
@@ -58,6 +58,7 @@ test-cargo: ## Rust tests of all crates
 test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redirected
 	$(PYTHON) tests/programs/test_run.py
 	STRIPEWISE=$(TEST_BIN) /usr/bin/python3 tests/engines/test_on_ceph.py
+	$(PYTHON) tests/hosts/test_bed.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict --on ext4,xfs
 

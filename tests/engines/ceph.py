@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A real Ceph on loopback for tests: one monitor and some OSDs in a temporary directory, with one pool per OSD.
+"""A real Ceph on loopback (or another address) for tests: one monitor and some OSDs in a temporary directory, with one pool per OSD.
 
-    tests/engines/ceph.py [--osds N] [--store memstore|bluestore] [--osd-bytes N] [--auth]
+    tests/engines/ceph.py [--osds N] [--store memstore|bluestore] [--osd-bytes N] [--auth] [--address ADDRESS]
 
 Once every OSD is up and every pool can be written, one line of JSON says what there is:
 
@@ -44,9 +44,9 @@ class Unavailable(Exception):
     """No Ceph can be had here."""
 
 
-def free_port():
+def free_port(address):
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((address, 0))
         return listener.getsockname()[1]
 
 
@@ -59,7 +59,7 @@ def end_with_parent():
 class Ceph:
     """A running cluster. Use it in a `with` statement: that ends its daemons and removes its directory."""
 
-    def __init__(self, osds=4, store="memstore", osd_bytes=1 << 30, auth=False):
+    def __init__(self, osds=4, store="memstore", osd_bytes=1 << 30, auth=False, address="127.0.0.1"):
         missing = [program for program in PROGRAMS if shutil.which(program) is None]
         if missing:
             raise Unavailable(f"{', '.join(missing)} not found: setup/install --engines installs them")
@@ -68,7 +68,7 @@ class Ceph:
         except ImportError as error:
             raise Unavailable(f"{error}: setup/install --engines installs python3-rados") from error
         self.rados = rados
-        self.osds, self.store, self.osd_bytes, self.auth = osds, store, osd_bytes, auth
+        self.osds, self.store, self.osd_bytes, self.auth, self.address = osds, store, osd_bytes, auth, address
         self.directory = tempfile.mkdtemp(prefix="stripewise-ceph-")
         self.conf = os.path.join(self.directory, "ceph.conf")
         self.fsid = str(uuid.uuid4())
@@ -99,10 +99,10 @@ class Ceph:
         lines = [
             "[global]",
             f"fsid = {self.fsid}",
-            f"mon host = [v2:127.0.0.1:{port}/0]",
+            f"mon host = [v2:{self.address}:{port}/0]",
             *(f"auth {of} required = {'cephx' if self.auth else 'none'}" for of in ("cluster", "service", "client")),
             f"keyring = {here('$name.keyring')}",
-            "public addr = 127.0.0.1",
+            f"public addr = {self.address}",
             "ms bind ipv6 = false",
             f"run dir = {self.directory}",
             "admin socket =",
@@ -186,11 +186,11 @@ class Ceph:
             time.sleep(0.02)
 
     def _start(self):
-        port = free_port()
+        port = free_port(self.address)
         self._write_conf(port)
         os.mkdir(os.path.join(self.directory, "crash"))
         monmap = os.path.join(self.directory, "monmap")
-        self._run("monmaptool", "--create", "--fsid", self.fsid, "--addv", "a", f"[v2:127.0.0.1:{port}]", monmap)
+        self._run("monmaptool", "--create", "--fsid", self.fsid, "--addv", "a", f"[v2:{self.address}:{port}]", monmap)
         keys = []
         if self.auth:
             # One ring for the monitor, which takes the administrator's key from it.
@@ -277,10 +277,11 @@ def main():
     parser.add_argument("--store", choices=("memstore", "bluestore"), default="memstore")
     parser.add_argument("--osd-bytes", type=int, default=1 << 30)
     parser.add_argument("--auth", action="store_true")
+    parser.add_argument("--address", default="127.0.0.1", help="of this machine: all daemons listen on it alone")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        with Ceph(options.osds, options.store, options.osd_bytes, options.auth) as ceph:
+        with Ceph(options.osds, options.store, options.osd_bytes, options.auth, options.address) as ceph:
             print(json.dumps(ceph.describe()), flush=True)
             for line in sys.stdin:
                 try:
