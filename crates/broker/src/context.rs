@@ -32,6 +32,8 @@ pub(crate) struct Context {
     /// By server.
     read_costs: Vec<ReadCost>,
     steps: Option<StepHook>,
+    /// Other hosts use the cluster too.
+    shared: bool,
     under_way: Arc<UnderWay>,
     /// Calls of servers that may yet change what programs use hold it as well.
     _lock: Arc<BrokerLock>,
@@ -80,6 +82,7 @@ impl Context {
             stations,
             read_costs,
             steps,
+            shared: options.shared,
             under_way: Arc::default(),
             _lock: lock,
         })
@@ -104,6 +107,11 @@ impl Context {
 
     pub(crate) fn table(&self) -> &Table {
         &self.table
+    }
+
+    /// Whether other hosts use the cluster too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// In the order of cluster.toml.

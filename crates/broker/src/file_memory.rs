@@ -116,6 +116,7 @@ impl FileMemory {
         if cleared > 0 {
             note!(self.context.log(), warn, path = %record.path, words = cleared, "words of regions that a file does not have are cleared");
         }
+        control.notices().set_shared(self.context.is_shared());
         let extent = Extent::open(&memory.extent, true).map_err(&fault)?;
         Ok(Some((control, extent, Slots::open(&memory.slots).map_err(&fault)?)))
     }
@@ -172,6 +173,7 @@ impl FileMemory {
             // Last: with it the memory counts as complete.
             let control = make("ctl").map_err(&fault)?;
             let mapped_control = ControlBlock::build(&control, file, self.context.boot(), record.region_bytes)?;
+            mapped_control.notices().set_shared(self.context.is_shared());
             Ok(((mapped_control, mapped_extent, mapped_slots), Memory { control, extent, slots }))
         };
         build().inspect_err(|_| self.remove_memory(file))

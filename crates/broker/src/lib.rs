@@ -196,6 +196,8 @@ pub struct BrokerOptions {
     pub read_costs: Vec<Option<ReadCost>>,
     /// How long calls of servers are waited for.
     pub patience: Patience,
+    /// Whether programs are told that other hosts use the cluster too.
+    pub shared: bool,
 }
 
 pub type WrapServer = Arc<dyn Fn(Box<dyn ObjectStore>) -> Box<dyn ObjectStore> + Send + Sync>;

@@ -72,6 +72,7 @@ fn packets() {
                 mover: Some(FileId(5)),
             },
         ),
+        ("refresh", Request::Refresh { file, first, last }),
         ("object", Request::OpenObject { file, region: first, generation: Generation(1), server: 0 }),
         (
             "import",
@@ -131,6 +132,7 @@ fn packets() {
                 managed: vec!["/data".to_owned()],
                 expected: vec!["/data/later".to_owned()],
                 min_sizes: vec![("/data".to_owned(), 1 << 20)],
+                shared: true,
             },
         ),
         ("opened", Reply::Opened { file, writable: true }),

@@ -49,7 +49,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 use stripewise_layout::{FileId, ServerId, ServerUrl};
 
@@ -104,6 +104,10 @@ pub(crate) struct Core {
     cluster: String,
     seats: Box<[Seat]>,
     names: ManagedNames,
+    /// Other hosts use the cluster too, as of the connection.
+    shared: bool,
+    /// Requests sent to the broker and waited for.
+    requests: AtomicU64,
     pub(crate) stations: Option<Arc<Stations>>,
     /// Never dropped: closing the descriptor would free the process slot of another client of this process.
     pub(crate) processes: std::mem::ManuallyDrop<Processes>,
@@ -147,10 +151,11 @@ impl Core {
                 PacketError::Os(source) => ClientError::Unreachable { path: state_directory.to_owned(), source },
                 other => ClientError::Packet(other),
             })?;
-        let (cluster, servers, names, mut descriptors) = match welcome {
-            Answer { reply: Reply::Welcome { cluster, servers, managed, expected, min_sizes }, descriptors } => {
-                (cluster, servers, ManagedNames { managed, expected, min_sizes }, descriptors.into_iter())
-            }
+        let (cluster, servers, names, shared, mut descriptors) = match welcome {
+            Answer {
+                reply: Reply::Welcome { cluster, servers, managed, expected, min_sizes, shared },
+                descriptors,
+            } => (cluster, servers, ManagedNames { managed, expected, min_sizes }, shared, descriptors.into_iter()),
             Answer { reply: Reply::Refused(refusal), .. } => return Err(ClientError::Refused(refusal)),
             Answer { reply, .. } => return Err(unexpected("Hello", &reply)),
         };
@@ -178,6 +183,8 @@ impl Core {
             cluster,
             seats: servers.into_iter().map(Seat::new).collect(),
             names,
+            shared,
+            requests: AtomicU64::new(0),
             stations,
             processes,
             identity: AtomicU64::new(to_identity(slot, incarnation)),
@@ -315,6 +322,7 @@ impl Core {
     ) -> Result<Answer, ClientError> {
         let along = if control.linked.is_empty() { None } else { self.say_linked(control, request) };
         let request = along.as_ref().unwrap_or(request);
+        self.requests.fetch_add(1, Relaxed);
         let give_up_at = if control.given_up { now() } else { now() + self.options.patience };
         let mut pause = Duration::from_millis(1);
         loop {
@@ -484,6 +492,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::Unanswered(_) => "Unanswered",
         Request::Closing => "Closing",
         Request::LinkedAndBegin { .. } => "LinkedAndBegin",
+        Request::Refresh { .. } => "Refresh",
     }
 }
 

@@ -28,7 +28,7 @@ pub use replies::{
 pub use requests::{Event, NameCall, Request};
 
 /// Raised with every change of a message; the broker refuses other versions by name.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// Largest packet; a longer list is asked for in parts.
 pub const MAX_PACKET_BYTES: usize = 128 << 10;

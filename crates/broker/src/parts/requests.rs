@@ -40,6 +40,7 @@ pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
         | Request::Fragments { .. }
         | Request::Flush { .. }
         | Request::Sync { .. }
+        | Request::Refresh { .. }
         | Request::OpenObject { .. }
         | Request::Find
         | Request::IsExpected { .. }
@@ -177,6 +178,14 @@ impl Parts {
                 self.lifecycle.sync(&*self.base.files.managed(file)?)?;
                 done()
             }
+            Request::Refresh { file, first, last } => {
+                needs_open(connection, file)?;
+                if first > last {
+                    return Err(Refusal::Invalid { what: format!("regions {first} to {last} are none") });
+                }
+                self.base.context.step("refresh");
+                done()
+            }
             Request::Attributes { file } => {
                 let proof = proof()?;
                 let managed = self.identities.identify(file, &proof)?;
@@ -278,6 +287,7 @@ impl Parts {
             managed: names.managed(),
             expected: names.expected(),
             min_sizes: names.min_sizes(),
+            shared: self.base.context.is_shared(),
         };
         Ok((welcome, along))
     }

@@ -13,7 +13,7 @@ fn a_file_is_made_opened_placed_and_freed_with_its_last_name() {
     let _broker = testbed.start();
     testbed.manage_data();
     let client = testbed.client();
-    let Reply::Welcome { cluster, servers, managed, expected, min_sizes } = &testbed.client().welcome else {
+    let Reply::Welcome { cluster, servers, managed, expected, min_sizes, shared } = &testbed.client().welcome else {
         panic!("no welcome")
     };
     assert_eq!((cluster.as_str(), servers.len()), ("c0ffee", 4));
@@ -22,6 +22,7 @@ fn a_file_is_made_opened_placed_and_freed_with_its_last_name() {
         (managed.as_slice(), expected.len(), min_sizes.len()),
         (&[testbed.data("").to_str().unwrap().trim_end_matches('/').to_owned()][..], 0, 0)
     );
+    assert!(!shared);
     let path = testbed.data("a");
     let (opened, stub) = client.create(&path).unwrap();
     let said = Stub::parse(&std::fs::read(&path).unwrap()).unwrap().unwrap();

@@ -7,6 +7,7 @@ use crate::server::stations::Stations;
 use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use stripewise_layout::FileId;
 
 /// What a descriptor's file is to the broker; see [`Client::lookup`].
@@ -102,6 +103,18 @@ impl Client {
     #[must_use]
     pub fn stations(&self) -> Option<&Arc<Stations>> {
         self.core.stations.as_ref()
+    }
+
+    /// Whether other hosts use the cluster too, as of the connection.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.core.shared
+    }
+
+    /// Requests that were sent to the broker and waited for, since the client was made. Reads and writes of what is known here send none.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.core.requests.load(Relaxed)
     }
 
     /// System calls that were issued to the kernel several at once, since the client was made; see [`crate::file`].

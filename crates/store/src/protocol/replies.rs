@@ -22,6 +22,8 @@ pub enum Reply {
         expected: Vec<String>,
         /// The managed directories with a minimum size, and that size in bytes.
         min_sizes: Vec<(String, u64)>,
+        /// Whether other hosts use the cluster too.
+        shared: bool,
     },
     /// The file, and whether it is open for writing. The descriptors of control block, extent and slots ride along.
     Opened {

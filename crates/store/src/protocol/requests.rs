@@ -202,6 +202,16 @@ pub enum Request {
     /// The lane of this process ([`crate::shared::agent_lane`]) rides along: from here on the broker does what is submitted there, for the files that this
     /// connection has opened. After a change of the broker it is sent again. Answer: `Done`.
     Lane,
+    /// What other hosts have made of these regions and of the size: afterwards the control block and the size show at least what any host had acknowledged
+    /// before this request. `last` may lie beyond the end of the file. With one host, shared memory shows all of that anyway.
+    Refresh {
+        /// An opened file.
+        file: FileId,
+        /// The first region that is wanted.
+        first: RegionIndex,
+        /// The last region that is wanted, at least `first`.
+        last: RegionIndex,
+    },
 }
 
 /// What a client reports without waiting.

@@ -9,7 +9,7 @@
 //! | 40 | 4 | life: 0 being made, 1 live, 2 gone (objects freed or file released) |
 //! | 44 | 4 | gate: 0 open; odd while the file is held exclusively (truncation, release) |
 //! | 48 | 4 | layout words used |
-//! | 52 | 4 | flags. 1, leftovers: a server may hold bytes beyond the size, which must be cut before a gap is left there. 2: requests are observed. 4: the broker appended to descriptions what no sync has covered yet. From bit 16 on: the number of the observation |
+//! | 52 | 4 | flags. 1, leftovers: a server may hold bytes beyond the size, which must be cut before a gap is left there. 2: requests are observed. 4: the broker appended to descriptions what no sync has covered yet. 8: other hosts use the file too, and what is shown here may lag behind. From bit 16 on: the number of the observation |
 //! | 56 | 8 | size that the mapping table has made durable |
 //! | 64 | 4 | moves: counted up whenever writers may go on in a region that was sealed; they wait on it |
 //! | 68 | 4 | fragments: 0 off, 1 on and no table yet, 2 on, 3 off with a table whose entries hold (`super::fragments`) |
@@ -19,6 +19,7 @@
 //! | 88, 96 | 8 each | its incarnation and the truncation's number (`super::processes`) |
 //! | 104 | 8 | the size to be |
 //! | 112 | 8 | 1: the file is extended without being held |
+//! | 120 | 4 | retractions: counted up before a region's word becomes absent that was not |
 //! | 128 | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
 //! | 4096 + 8 MiB | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
 //! | 4096 + 9 MiB | 24 each | replica words of a region, three: as region words, with state 0 none, 1 equal to the region's place |
@@ -56,7 +57,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stripewise_layout::{FileId, Generation, RegionIndex};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x0a");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x0b");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;
@@ -342,6 +343,26 @@ mod tests {
         assert!(
             control.notices().observation().is_some_and(|number| number != first) && !control.notices().has_leftovers()
         );
+    }
+
+    #[test]
+    fn other_hosts_are_noted_beside_other_flags_and_retractions_are_counted() {
+        let control = ControlBlock::build(&tempfile::tempfile().unwrap().into(), FileId(7), [1; 16], 4096).unwrap();
+        assert!(!control.notices().is_shared());
+        control.notices().set_shared(true);
+        control.notices().begin_observation();
+        control.notices().set_leftovers(true);
+        control.notices().set_leftovers(false);
+        assert!(control.notices().is_shared());
+        control.notices().set_shared(false);
+        assert!(!control.notices().is_shared() && control.notices().observation().is_some());
+        let layout = Layout::new([(ServerId(0), 4096)]).unwrap();
+        control.regions().publish(FileId(7), RegionIndex(3), Generation(1), &layout).unwrap();
+        assert_eq!(control.regions().retractions(), 0);
+        control.regions().retract(RegionIndex(2));
+        assert_eq!(control.regions().retractions(), 0, "it was absent before");
+        control.regions().retract(RegionIndex(3));
+        assert_eq!(control.regions().retractions(), 1);
     }
 
     #[test]

@@ -11,6 +11,7 @@ const THRESHOLD_AT: usize = 72;
 const LEFTOVERS: u32 = 1;
 const OBSERVED: u32 = 2;
 const DESCRIPTIONS_UNSYNCED: u32 = 4;
+const SHARED: u32 = 8;
 const OBSERVATION_SHIFT: u32 = 16;
 
 /// What the control block says of a file's fragments.
@@ -61,6 +62,19 @@ impl<'a> Notices<'a> {
     /// Broker only: before it appends to the descriptions, and after it has synced them.
     pub fn set_unsynced_descriptions(&self, are_unsynced: bool) {
         self.set_flag(DESCRIPTIONS_UNSYNCED, are_unsynced);
+    }
+
+    /// Whether other hosts use the file too: size and places shown here may lag behind what they have done
+    /// ([`crate::protocol::Request::Refresh`]).
+    #[must_use]
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.flags.load(Acquire) & SHARED != 0
+    }
+
+    /// Broker only: before anybody gets the block.
+    pub fn set_shared(&self, is_shared: bool) {
+        self.set_flag(SHARED, is_shared);
     }
 
     /// The number of the present observation, if somebody wants to know of every request ([`crate::shared::recent`]). In the cache line of the gate, which an

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use stripewise_layout::{FileId, Generation, Layout, RegionGeometry, RegionIndex, StripeView};
 
 const MOVES_AT: usize = 64;
+const RETRACTIONS_AT: usize = 120;
 const REGIONS_END: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
 
 /// What the control block says of one region.
@@ -282,12 +283,21 @@ impl<'a> Regions<'a> {
         Ok(u64::from(generation.0) << 32 | (number as u64) << 8)
     }
 
-    /// Broker only: the region has no objects any more.
+    /// How often a region lost its word. As long as the number is the same, a region that was absent still is for the same reason: it has no objects, and was
+    /// not merely taken from this host's view.
+    #[must_use]
+    #[inline]
+    pub fn retractions(&self) -> u32 {
+        self.map.half(RETRACTIONS_AT).load(SeqCst)
+    }
+
+    /// Broker only: the region has no objects any more, or this host has to ask where they are.
     pub fn retract(&self, region: RegionIndex) {
         let before = self.load_word(region);
         if before == 0 {
             return;
         }
+        self.map.half(RETRACTIONS_AT).fetch_add(1, SeqCst);
         self.word(region).store(0, SeqCst);
         if Motion::of(before) == Motion::Replicated {
             self.replica_words(region).iter().for_each(|word| word.store(0, SeqCst));
