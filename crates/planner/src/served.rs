@@ -106,6 +106,7 @@ fn fastest_s_per_byte(profile: &Profile) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::DIRTY_LIMIT_BYTES;
     use crate::policy::fixtures::{REGION_BYTES, cluster, file, profile};
     use crate::predict::predict;
     use stripewise_layout::{ByteCount, Layout, Placement, RequestKind, ServerId, WriteClass};
@@ -114,13 +115,18 @@ mod tests {
 
     /// Predicted seconds of as many 64 KiB writes as cover four regions once.
     fn seconds(synchronizations: Synchronizations) -> f64 {
+        seconds_of(4, synchronizations)
+    }
+
+    /// Of as many as cover `regions` regions once.
+    fn seconds_of(regions: usize, synchronizations: Synchronizations) -> f64 {
         let cluster = cluster(2, 0, 0);
         let mut profile = profile(&cluster);
         for server in &mut profile.servers {
             let (sequential, random) = (server.write_sequential, server.write_random);
             server.buffered_write = Some(OrderedLines { sequential, random });
         }
-        let mut access = file(&[16; 4], 4);
+        let mut access = file(&vec![16; regions], 4);
         access.classes[0].kind = RequestKind::Write(WriteClass::Buffered);
         access.windows[0].synchronizations = synchronizations;
         let striped = Layout::new([(ServerId(0), 64 << 10), (ServerId(1), 64 << 10)]).unwrap();
@@ -142,5 +148,17 @@ mod tests {
         assert!((seconds(once)..seconds(twice)).contains(&under_way(5e-3)));
         let late = seconds(Synchronizations { idle_s: 0.25, ..once });
         assert!((late - seconds(once) - 0.25).abs() < 1e-9);
+    }
+
+    /// Up to the dirty limit nothing is written back before the synchronization. Beyond it the servers are busy while the processes write.
+    #[test]
+    fn servers_are_idle_before_a_synchronization_only_below_the_dirty_limit() {
+        let once = Synchronizations { apart: 1.0, intervals: 1.0, ..Synchronizations::default() };
+        let waited =
+            |regions| seconds_of(regions, Synchronizations { idle_s: 0.25, ..once }) - seconds_of(regions, once);
+        // Writes at random that cover as many bytes leave dirty between half of them and all.
+        let regions_at_limit = (2.0 * DIRTY_LIMIT_BYTES) as usize / REGION_BYTES as usize;
+        assert!((waited(regions_at_limit) - 0.25).abs() < 1e-9);
+        assert!(waited(2 * regions_at_limit).abs() < 1e-9);
     }
 }
