@@ -12,6 +12,7 @@
 //! | `context` | `Context` | cluster, servers, state directory, mapping table, processes |
 //! | `rmt`, `table`, `description` | | the mapping table; what is done with it at a start and a stop; what servers are told |
 //! | `coordination`, `etcd` | | the table that hosts share, and the election of its writer; both in etcd or (`rados::coordination`) a pool of Ceph. Nothing above uses them yet |
+//! | `hosts` | | links between the agents of a cluster's hosts. Nothing above uses them yet |
 //! | `flushing` | `Flusher` | makes the table's changes durable that nobody has synced |
 //! | `under_way` | `UnderWay` | I/O that the broker does for processes |
 //! | `proof`, `ancestors`, `aside`, `connection`, `permission` | | what a descriptor proves; a client's connection, and what its user may do |
@@ -72,6 +73,7 @@ mod file_memory;
 mod files;
 mod flushing;
 mod fragments;
+pub mod hosts;
 mod identities;
 mod idleness;
 mod inodes;

@@ -1,0 +1,70 @@
+//! Who speaks.
+
+use super::error::LinkError;
+use minicbor::{Decode, Encode};
+
+/// The longest cluster id, host name or machine id, in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+/// Who speaks; each side of a link sends it first.
+///
+/// Every version of stripewise must read those of all others. Therefore fields are never removed or changed; a new one is an `Option`.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Introduction {
+    /// The id of the cluster.
+    #[n(0)]
+    pub cluster: String,
+    /// The name of the host within the cluster.
+    #[n(1)]
+    pub host: String,
+    /// The machine id or the boot id, so that one name used by two hosts is found.
+    #[n(2)]
+    pub machine: String,
+    /// The id of the process on its host.
+    #[n(3)]
+    pub process: u32,
+    /// The version of the messages, that is of what questions, answers and notices contain.
+    #[n(4)]
+    pub version: u32,
+}
+
+impl Introduction {
+    /// Says what is wrong with it, if anything is.
+    pub(super) fn check(&self) -> Result<(), String> {
+        for (what, text) in [("cluster id", &self.cluster), ("host name", &self.host), ("machine id", &self.machine)] {
+            if text.is_empty() || text.len() > MAX_NAME_BYTES {
+                return Err(format!("its {what} has {} bytes, between 1 and {MAX_NAME_BYTES} are allowed", text.len()));
+            }
+            if text.chars().any(char::is_control) {
+                return Err(format!("its {what} {text:?} has control characters"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether these two may talk; `address` is where the other one is.
+    pub(super) fn accepts(&self, other: &Self, address: std::net::SocketAddr) -> Result<(), LinkError> {
+        let host = format!("{} ({address})", other.host);
+        if other.version != self.version {
+            return Err(LinkError::OtherMessages { host, theirs: other.version, ours: self.version });
+        }
+        if other.cluster != self.cluster {
+            let (theirs, ours) = (other.cluster.clone(), self.cluster.clone());
+            return Err(LinkError::OtherCluster { host, theirs, ours });
+        }
+        self.differs_from(other, "this one", &address.to_string())
+    }
+
+    /// An error if the other has the same name and is another machine.
+    pub(super) fn differs_from(&self, other: &Self, here: &str, there: &str) -> Result<(), LinkError> {
+        if self.host != other.host || self.machine == other.machine {
+            return Ok(());
+        }
+        Err(LinkError::TwoMachines {
+            name: self.host.clone(),
+            first: format!("{here} with machine id {}", self.machine),
+            second: format!("{there} with machine id {}", other.machine),
+        })
+    }
+}

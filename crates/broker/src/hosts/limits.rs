@@ -1,0 +1,25 @@
+//! Times that a link allows.
+
+use std::time::Duration;
+
+/// Times that a link allows. Both sides should have the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// A link ends when nothing came for so long.
+    pub silence: Duration,
+    /// For how long a listener waits until a connection has proved its key and introduced itself.
+    pub handshake: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { silence: Duration::from_secs(5), handshake: Duration::from_secs(5) }
+    }
+}
+
+impl Limits {
+    /// After this a ping is sent if nothing else was.
+    pub(super) fn ping(&self) -> Duration {
+        (self.silence / 5).min(Duration::from_secs(1))
+    }
+}
