@@ -56,6 +56,7 @@ impl StubInodes {
         let fault = |source| crate::BrokerError::Os { action: "publishing the inodes of stubs in run/inodes", source };
         let devices = self.devices_of_this_boot(files);
         let fill = |inodes: &Inodes| {
+            inodes.set_asks_by_text(self.context.is_shared());
             for record in files.values() {
                 let moved = devices.get(&record.stub.device).filter(|_| record.boot != self.context.boot());
                 for device in moved.into_iter().chain([&record.stub.device]) {

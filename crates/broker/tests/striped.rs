@@ -72,6 +72,8 @@ mod replicas_leave;
 mod replicas_loaded;
 #[path = "striped/servers_failing.rs"]
 mod servers_failing;
+#[path = "striped/shared.rs"]
+mod shared;
 #[path = "striped/table_damaged.rs"]
 mod table_damaged;
 #[path = "striped/taken_in.rs"]

@@ -36,7 +36,7 @@ use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_layout::FileId;
-use stripewise_store::file::StripedFile;
+use stripewise_store::file::{FileError, StripedFile};
 use stripewise_store::stub::size_may_be_stub;
 
 /// Bytes that a call moved, and where.
@@ -86,7 +86,11 @@ pub(crate) fn was_replaced(directory: c_int, path: &CStr, opened: &Stat) -> bool
     is_on()
         && rustix::fs::statat(base, path, rustix::fs::AtFlags::empty()).is_ok_and(|found| {
             let identity = (found.st_dev, found.st_ino);
-            identity != (opened.st_dev, opened.st_ino) && inodes::holds(identity)
+            let may_be_stub = || match inodes::asks_by_text() {
+                true => may_be_managed(found.st_size as u64, identity),
+                false => inodes::holds(identity),
+            };
+            identity != (opened.st_dev, opened.st_ino) && may_be_stub()
         })
 }
 
@@ -171,6 +175,16 @@ fn reopen(handle: BorrowedFd<'_>) -> Result<Closing, Errno> {
     open(OFlags::NOATIME).or_else(|_| open(OFlags::empty())).map(|opened| Closing(Some(opened)))
 }
 
+/// Why `F_SETFL` cannot have these flags, if it cannot: nobody appends to a file that other hosts use too.
+pub(crate) fn refuses_flags(descriptor: c_int, flags: c_int) -> Option<Errno> {
+    if flags & libc::O_APPEND == 0 {
+        return None;
+    }
+    let descriptors::Known::Managed(open) = descriptors::lookup(descriptor) else { return None };
+    let file = open.file().ok().filter(|file| file.is_shared() && file.is_writable())?;
+    Some(failure::failed(&FileError::AppendShared { file: file.id() }))
+}
+
 /// `F_SETFL` succeeded.
 pub(crate) fn flags_changed(open: &Open, flags: c_int) {
     open.flags_changed(flags);
@@ -207,7 +221,8 @@ pub(crate) unsafe fn control(descriptor: c_int, request: c_ulong, argument: *mut
         _ => managed(descriptor).map(|open| {
             // SAFETY: the program's descriptor.
             let position = rustix::fs::tell(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
-            let left = open.file()?.size_bytes().saturating_sub(position);
+            let size_bytes = open.file()?.latest_size_bytes().map_err(|error| failure::failed(&error))?;
+            let left = size_bytes.saturating_sub(position);
             // SAFETY: FIONREAD wants an int.
             unsafe { *argument.cast::<c_int>() = c_int::try_from(left).unwrap_or(c_int::MAX) };
             Ok(())

@@ -12,9 +12,10 @@ mod bed;
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stripewise_broker::BrokerOptions;
 use stripewise_broker::rmt::Table;
@@ -22,7 +23,9 @@ use stripewise_broker::rmt::lmdb::LmdbStore;
 use stripewise_layout::WriteClass;
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::observer::Observer;
-use stripewise_store::stub::STUB_BYTES;
+use stripewise_store::shared::extent::Extent;
+use stripewise_store::shared::inodes::Inodes;
+use stripewise_store::stub::{STUB_BYTES, Stub};
 
 /// A directory that programs may reach which give up their rights.
 fn scratch() -> tempfile::TempDir {
@@ -222,6 +225,72 @@ fn observers_see_what_every_write_waited_for() {
     assert_eq!(classes, expected);
     input.write_all(b"\n").unwrap();
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn files_are_created_where_the_file_system_lacks_what_that_takes_or_refused_where_it_lacks_all() {
+    let scratch = scratch();
+    let without = support::compile("cc", "without", scratch.path());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/creating.py");
+    for (lacking, expected) in [
+        (&["tmpfile"][..], "works"),
+        (&["tmpfile", "link"], "works"),
+        (&["tmpfile", "noreplace"], "works"),
+        (&["tmpfile", "link", "noreplace"], "refused"),
+    ] {
+        let root = scratch.path().join(lacking.join("-"));
+        std::fs::create_dir(&root).unwrap();
+        let bed = bed::Bed::new(&root, bed::REGION_BYTES, 4096);
+        let mut command = support::preloaded(&without);
+        command.args(lacking).args(["--", "python3"]).arg(&script).arg(expected);
+        let output = command.current_dir(&bed.data).env("STRIPEWISE_STATE", &bed.state).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "without {lacking:?}: {said}");
+        assert_eq!(said.contains("keep the stubs on another one"), expected == "refused", "{said}");
+        assert_eq!(stubs(&bed.data), usize::from(expected == "works"));
+    }
+}
+
+#[test]
+fn programs_see_what_other_hosts_wrote_and_never_append() {
+    let scratch = scratch();
+    let hidden: Arc<Mutex<Option<(Extent, u64)>>> = Arc::default();
+    let shown = Arc::clone(&hidden);
+    let steps = move |step: &'static str| {
+        if step == "refresh"
+            && let Some((extent, size_bytes)) = shown.lock().unwrap().take()
+        {
+            extent.extend_to(size_bytes);
+        }
+    };
+    let options = BrokerOptions { shared: true, steps: Some(Arc::new(steps)), ..BrokerOptions::default() };
+    let bed = bed::Bed::with_options(scratch.path(), bed::REGION_BYTES, 4096, None, options);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/shared.py");
+    let mut command = support::preloaded("python3");
+    command.arg(script).arg(scratch.path()).current_dir(&bed.data).env("STRIPEWISE_STATE", &bed.state);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let run =
+        |name: &str| std::fs::OpenOptions::new().read(true).write(true).open(bed.state.join("run").join(name)).unwrap();
+    let mut steps = Vec::new();
+    for step in BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap) {
+        let stub = bed.data.join("file");
+        if step == "withdraw" {
+            let found = std::fs::metadata(&stub).unwrap();
+            Inodes::open(run("inodes"), true).unwrap().remove((found.dev(), found.ino()));
+        } else {
+            let file = Stub::parse(&std::fs::read(&stub).unwrap()).unwrap().unwrap().file;
+            let extent = Extent::open(run(&format!("{file}.ext")), true).unwrap();
+            let size_bytes = extent.size_bytes();
+            extent.truncate_to(if step == "hide all" { 0 } else { 10 });
+            *hidden.lock().unwrap() = Some((extent, size_bytes));
+        }
+        steps.push(step);
+        input.write_all(b"\n").unwrap();
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(steps, ["hide", "hide", "hide", "hide", "hide", "hide all", "withdraw"]);
+    assert!(hidden.lock().unwrap().is_none());
 }
 
 /// The size that would be left after a power failure: that of the mapping table.

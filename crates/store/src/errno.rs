@@ -26,6 +26,7 @@ impl ToErrno for FileError {
             FileError::TooLarge { .. } => Errno::FBIG,
             FileError::Stub { source, .. } => *source,
             FileError::NotWritable { .. } => Errno::BADF,
+            FileError::AppendShared { .. } => Errno::OPNOTSUPP,
             FileError::Replaced { .. } => Errno::STALE,
         }
     }

@@ -14,9 +14,11 @@
 //! - A region with replicas is read where that is predicted to be done first, and from another copy where that fails; who writes it has the
 //!   replicas forgotten first.
 //! - Small parts of requests may lie in logs on SSDs instead of their disks (`fragments`); whoever reads gets the newest of both.
+//! - Where other hosts use the file too, size and places in memory may lag behind what these did (`asked`): what lies beyond them is asked for first.
 //! - One call moves at most `0x7fff_f000` bytes, as Linux does.
 
 mod ahead;
+mod asked;
 mod buffers;
 mod copies;
 mod core;
@@ -123,7 +125,14 @@ impl StripedFile {
         self.file.is_writable()
     }
 
-    /// Logical size.
+    /// Whether other hosts use the file too.
+    #[must_use]
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.file.is_shared()
+    }
+
+    /// Logical size as this host knows it. Where other hosts use the file too it may be larger by now: [`Self::latest_size_bytes`].
     #[must_use]
     #[inline]
     pub fn size_bytes(&self) -> u64 {
@@ -223,7 +232,7 @@ impl StripedFile {
     /// Writes at the end of the file, wherever that is; returns where, and how many bytes. As [`Self::write_at`] otherwise.
     ///
     /// # Errors
-    /// As [`Self::write_at`].
+    /// As [`Self::write_at`], and [`FileError::AppendShared`].
     pub fn append(&self, buffers: &[IoSlice<'_>]) -> Result<(FileOffset, usize), FileError> {
         self.append_with(buffers, IoMode::default())
     }
@@ -231,8 +240,11 @@ impl StripedFile {
     /// As [`Self::append`], in a mode.
     ///
     /// # Errors
-    /// As [`Self::write_at`].
+    /// As [`Self::append`].
     pub fn append_with(&self, buffers: &[IoSlice<'_>], mode: IoMode) -> Result<(FileOffset, usize), FileError> {
+        if self.is_shared() {
+            return Err(FileError::AppendShared { file: self.id() });
+        }
         // The lock is robust: a holder that dies before it raised the size has changed nothing that the size covers, so the next one just goes on.
         let _held = self.file.robust_lock(self.file.extent().append_lock())?;
         self.requests().write(Start::End, buffers, mode)

@@ -434,7 +434,7 @@ fn take_out(
     moving.step("release: copy named");
     // Once more: a broker that began in between has let others use the file. From here on one that does so takes the copy's name away first.
     begin(replacement)?;
-    let target = Source::of_striped(striped);
+    let target = Source::of_striped(striped).map_err(file_fault(path))?;
     target.copy_out(striped, replacement.descriptor(), path, moving)?;
     moving.step("release: copied");
     stub.likeness.give_owner_and_mode(replacement.descriptor()).map_err(os(path, "give the copy its owner"))?;

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{FileId, Layout, LayoutError, RegionGeometry, Server, ServerId};
 use stripewise_planner::layout_text;
+use stripewise_store::file::FileError;
 use stripewise_store::protocol::{RegionInfo, ReplicaInfo};
 use thiserror::Error;
 
@@ -24,6 +25,9 @@ pub enum StatError {
     /// The stub cannot be examined.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// Other hosts use the file too, and what they have made of it cannot be asked.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A region's stripes are no layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -124,7 +128,7 @@ pub struct ReplicaLayout {
 /// examined; [`StatError::Layout`] if the broker's answer is no layout.
 pub fn stat(store: &Store, path: &Path) -> Result<FileStat> {
     let managed: Managed = store.managed(path, false)?;
-    let status = managed.striped.status();
+    let status = managed.striped.status()?;
     let stub = managed.stub.metadata().on("look at", path)?;
     let regions = store.regions(managed.striped.id())?;
     let geometry = RegionGeometry::new(managed.striped.region_bytes());

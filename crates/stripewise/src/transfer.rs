@@ -136,7 +136,7 @@ impl Reader {
     /// [`TransferError::Path`].
     pub fn size_bytes(&self) -> Result<u64> {
         match &self.source {
-            Source::Managed(managed) => Ok(managed.striped.size_bytes()),
+            Source::Managed(managed) => managed.striped.latest_size_bytes().map_err(|source| self.unread(source)),
             Source::Ordinary(_) => Ok(self.metadata()?.len()),
         }
     }
@@ -187,7 +187,10 @@ impl Reader {
     /// Where data begins at or after `offset`; none when only a hole or the end follows.
     fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         match &self.source {
-            Source::Managed(managed) => Ok(managed.striped.next_data(FileOffset(offset)).map(|data| data.0)),
+            Source::Managed(managed) => {
+                let data = managed.striped.next_data(FileOffset(offset)).map_err(|source| self.unread(source))?;
+                Ok(data.map(|data| data.0))
+            }
             Source::Ordinary(file) => match rustix::fs::seek(file, SeekFrom::Data(offset)) {
                 Ok(data) => Ok(Some(data)),
                 Err(Errno::NXIO) => Ok(None),
@@ -202,7 +205,8 @@ impl Reader {
     fn next_hole(&self, offset: u64) -> Result<u64> {
         match &self.source {
             Source::Managed(managed) => {
-                Ok(managed.striped.next_hole(FileOffset(offset)).map_or(u64::MAX, |hole| hole.0))
+                let hole = managed.striped.next_hole(FileOffset(offset)).map_err(|source| self.unread(source))?;
+                Ok(hole.map_or(u64::MAX, |hole| hole.0))
             }
             Source::Ordinary(file) => match rustix::fs::seek(file, SeekFrom::Hole(offset)) {
                 Ok(hole) => Ok(hole),
@@ -212,11 +216,15 @@ impl Reader {
         }
     }
 
+    fn unread(&self, source: FileError) -> TransferError {
+        TransferError::Managed { what: "read", path: self.path.clone(), source }
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = match &self.source {
             Source::Managed(managed) => {
                 let read = managed.striped.read_at(FileOffset(offset), &mut [IoSliceMut::new(buffer)]);
-                read.map_err(|source| TransferError::Managed { what: "read", path: self.path.clone(), source })?
+                read.map_err(|source| self.unread(source))?
             }
             // A pipe has no offsets; it is read on.
             Source::Ordinary(file) => match file.read_at(buffer, offset) {

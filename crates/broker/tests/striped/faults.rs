@@ -153,7 +153,7 @@ fn a_full_server_leaves_a_prefix_or_nothing() {
             None => {
                 assert_eq!(result.unwrap_err().errno(), Errno::NOSPC);
                 assert_eq!(file.size_bytes(), 0);
-                assert_eq!(file.status().blocks_512, 0, "nothing was written");
+                assert_eq!(file.status().unwrap().blocks_512, 0, "nothing was written");
             }
             Some(count) => {
                 assert_eq!(result.unwrap(), count, "server {full} full after {left}");
@@ -189,9 +189,9 @@ fn offsets_at_the_end_of_all_numbers_are_no_trouble() {
     assert_eq!(file.truncate(limit + 1).unwrap_err().errno(), Errno::FBIG);
     assert_eq!(file.allocate(FileOffset(limit), 1, false).unwrap_err().errno(), Errno::FBIG);
     assert_eq!(file.append(&[IoSlice::new(b"x")]).unwrap_err().errno(), Errno::FBIG);
-    assert_eq!(file.next_data(FileOffset(0)), Some(FileOffset(limit - 4096)));
-    assert_eq!(file.next_hole(FileOffset(limit - 1)), Some(FileOffset(limit)));
-    assert_eq!(file.status().size_bytes, limit);
+    assert_eq!(file.next_data(FileOffset(0)).unwrap(), Some(FileOffset(limit - 4096)));
+    assert_eq!(file.next_hole(FileOffset(limit - 1)).unwrap(), Some(FileOffset(limit)));
+    assert_eq!(file.status().unwrap().size_bytes, limit);
     file.sync(true).unwrap();
 }
 

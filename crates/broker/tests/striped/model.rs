@@ -194,16 +194,16 @@ pub(crate) fn agrees_with_a_vector_in(cases: u32, world: &World, client: &Client
 fn holes_agree(file: &stripewise_store::file::StripedFile, model: &[u8]) -> Result<(), TestCaseError> {
     let mut at = 0;
     while (at as usize) < model.len() {
-        let data = file.next_data(FileOffset(at)).map_or(model.len() as u64, |data| data.0);
+        let data = file.next_data(FileOffset(at)).unwrap().map_or(model.len() as u64, |data| data.0);
         prop_assert!(model[at as usize..data as usize].iter().all(|byte| *byte == 0));
         if data as usize == model.len() {
             break;
         }
-        let hole = file.next_hole(FileOffset(data)).unwrap().0;
+        let hole = file.next_hole(FileOffset(data)).unwrap().unwrap().0;
         prop_assert!(hole > data && hole as usize <= model.len());
         at = hole;
     }
-    prop_assert_eq!(file.next_data(FileOffset(model.len() as u64)), None);
-    prop_assert_eq!(file.next_hole(FileOffset(model.len() as u64)), None);
+    prop_assert_eq!(file.next_data(FileOffset(model.len() as u64)).unwrap(), None);
+    prop_assert_eq!(file.next_hole(FileOffset(model.len() as u64)).unwrap(), None);
     Ok(())
 }

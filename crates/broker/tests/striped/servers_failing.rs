@@ -222,7 +222,7 @@ impl Writer {
                 let orders = vec![order(self.file.id(), region, region, &any_layout(&mut self.dice, SERVERS))];
                 let _ = self.client.request(&Request::Admin(Admin::Move { orders }), &[]);
             }
-            _ => assert_eq!(self.file.status().size_bytes, self.model.size),
+            _ => assert_eq!(self.file.status().unwrap().size_bytes, self.model.size),
         }
     }
 

@@ -26,6 +26,11 @@ pub(crate) fn status(identity: (u64, u64)) -> Option<ClosedStatus> {
     table()?.status(identity)
 }
 
+/// Whether stubs may stand outside the table, those that other hosts made: the text tells.
+pub(crate) fn asks_by_text() -> bool {
+    table().is_some_and(Inodes::asks_by_text)
+}
+
 /// The least minimum size of any managed directory, in bytes; `None`: none has one.
 #[inline]
 pub(crate) fn least_min_size() -> Option<u64> {

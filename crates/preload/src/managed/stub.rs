@@ -5,13 +5,13 @@ use super::{Open, client, enter, inodes, is_on, open_of_inode, record_locks, wit
 use crate::capture;
 use crate::process::{self, Level};
 use rustix::fd::{AsRawFd, BorrowedFd};
-use rustix::fs::Stat;
+use rustix::fs::{OFlags, Stat};
 use rustix::io::Errno;
 use std::sync::Arc;
 use stripewise_layout::FileId;
 use stripewise_store::client::{Client, ClientError};
 use stripewise_store::errno::ToErrno;
-use stripewise_store::file::StripedFile;
+use stripewise_store::file::{FileError, StripedFile};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
@@ -141,7 +141,7 @@ pub(crate) fn open_stub(descriptor: BorrowedFd<'_>) -> Result<Arc<StripedFile>, 
 }
 
 fn open_with(client: &Client, descriptor: BorrowedFd<'_>, file: FileId) -> Result<Arc<StripedFile>, Errno> {
-    with_raised_limit(|| client.open(descriptor, file)).map_err(|error| {
+    let opened = with_raised_limit(|| client.open(descriptor, file)).map_err(|error| {
         if was_removed(descriptor, error.errno()) {
             return error.errno();
         }
@@ -151,7 +151,14 @@ fn open_with(client: &Client, descriptor: BorrowedFd<'_>, file: FileId) -> Resul
             ClientError::Refused(Refusal::UnknownFile { .. }) => Errno::IO,
             error => error.errno(),
         }
-    })
+    })?;
+    let appends = || rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+    if opened.is_shared() && opened.is_writable() && appends() {
+        let error = FileError::AppendShared { file };
+        process::log_once(Level::Error, &[error.to_string().as_bytes()]);
+        return Err(error.errno());
+    }
+    Ok(opened)
 }
 
 /// Whether the broker does not know the file of a stub, as its error says, because the stub lost its last name after the kernel opened it.

@@ -194,6 +194,9 @@ interpose! {
         if !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETFL | libc::F_GETFL) || !process::is_active() {
             return real(fd, command, argument);
         }
+        if command == libc::F_SETFL && let Some(errno) = redirect::refuses_flags(fd, argument as c_int) {
+            return process::fail(errno);
+        }
         let start = capture::now();
         let result = real(fd, command, argument);
         if command == libc::F_GETFL {

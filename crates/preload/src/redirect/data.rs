@@ -247,7 +247,10 @@ fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At, mode: IoMod
 /// Sets the position.
 pub(crate) fn seek(open: &Open, descriptor: c_int, offset: i64, whence: c_int) -> Result<u64, Errno> {
     let file = open.file()?;
-    let size = file.size_bytes();
+    let size = || file.latest_size_bytes().map_err(|error| failed(&error));
+    let found = |at: Result<Option<FileOffset>, FileError>| {
+        at.map_err(|error| failed(&error))?.map(|at| at.0 as i64).ok_or(Errno::NXIO)
+    };
     let to_start = |place: i64| {
         let place = u64::try_from(place).map_err(|_| Errno::INVAL)?;
         rustix::fs::seek(borrow(descriptor), SeekFrom::Start(place))
@@ -255,10 +258,10 @@ pub(crate) fn seek(open: &Open, descriptor: c_int, offset: i64, whence: c_int) -
     match whence {
         libc::SEEK_SET => to_start(offset),
         libc::SEEK_CUR => rustix::fs::seek(borrow(descriptor), SeekFrom::Current(offset)),
-        libc::SEEK_END => to_start((size as i64).checked_add(offset).ok_or(Errno::OVERFLOW)?),
-        libc::SEEK_DATA | libc::SEEK_HOLE if offset < 0 || offset as u64 >= size => Err(Errno::NXIO),
-        libc::SEEK_DATA => to_start(file.next_data(FileOffset(offset as u64)).ok_or(Errno::NXIO)?.0 as i64),
-        libc::SEEK_HOLE => to_start(file.next_hole(FileOffset(offset as u64)).ok_or(Errno::NXIO)?.0 as i64),
+        libc::SEEK_END => to_start((size()? as i64).checked_add(offset).ok_or(Errno::OVERFLOW)?),
+        libc::SEEK_DATA | libc::SEEK_HOLE if offset < 0 => Err(Errno::NXIO),
+        libc::SEEK_DATA => to_start(found(file.next_data(FileOffset(offset as u64)))?),
+        libc::SEEK_HOLE => to_start(found(file.next_hole(FileOffset(offset as u64)))?),
         _ => Err(Errno::INVAL),
     }
 }

@@ -4,6 +4,7 @@
 //! the process does: the loader tells objects apart by their names and inodes, and a second `dlopen` of the same file must find the first.
 
 use super::exec::{image, is_managed_path};
+use super::failure::failed;
 use super::{is_on, with_file_at};
 use crate::managed::link::{DescriptorPath, descriptor_path};
 use crate::process::{self, Inside};
@@ -72,7 +73,7 @@ pub(crate) fn load(path: &CStr, flags: c_int, load: impl Fn(&CStr, c_int) -> *mu
 /// Makes the copy, unless there is one of the file as it is now, and returns its name.
 fn make(path: &CStr, identity: (u64, u64)) -> Result<DescriptorPath, Errno> {
     let version = with_file_at(libc::AT_FDCWD, path, true, |stub, _, file| {
-        let status = file.ok_or(Errno::IO)?.status();
+        let status = file.ok_or(Errno::IO)?.status().map_err(|error| failed(&error))?;
         let of_stub = rustix::fs::fstat(stub)?;
         let of_stub = (of_stub.st_mtime as u64).wrapping_mul(1_000_000_000).wrapping_add(of_stub.st_mtime_nsec as u64);
         Ok((status.size_bytes, status.modified_ns.unwrap_or(of_stub)))

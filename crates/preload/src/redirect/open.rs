@@ -2,7 +2,8 @@
 //!
 //! A managed file is born nameless (`O_TMPFILE` in its directory, with the program's flags, mode and umask), gets its
 //! stub's text and its entry from the broker, and then its name by `linkat`, which fails if the name was taken
-//! meanwhile: so it appears complete, and `O_EXCL` holds.
+//! meanwhile: so it appears complete, and `O_EXCL` holds. Where the file system has no nameless files (NFS), it is born under
+//! a temporary name, and where there are no hard links either it is renamed, which must not replace anything.
 
 use super::failure::failed;
 use super::writing::{for_writing, with_open_for_writing};
@@ -13,7 +14,7 @@ use crate::managed;
 use crate::process::{self, Level, helper};
 use libc::{c_int, mode_t};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -169,13 +170,52 @@ impl Drop for Nameless {
     }
 }
 
-fn nameless(target: &CStr, flags: OFlags, mode: Mode) -> Result<Nameless, Errno> {
+impl Nameless {
+    /// Gives the stub its name, unless another file has it.
+    fn name(&mut self, target: &CStr) -> Result<(), Errno> {
+        let Some(temporary) = &self.temporary else {
+            let link = format!("/proc/self/fd/{}", self.descriptor.borrow().as_raw_fd());
+            return rustix::fs::linkat(CWD, link, CWD, target, AtFlags::SYMLINK_FOLLOW);
+        };
+        match rustix::fs::linkat(CWD, temporary, CWD, target, AtFlags::empty()) {
+            // A server that is asked again after its answer was lost says so of the name that it has given.
+            Err(Errno::EXIST) if self.stands_at(target) => Ok(()),
+            // No hard links here.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+                let renamed = rustix::fs::renameat_with(CWD, temporary, CWD, target, RenameFlags::NOREPLACE);
+                match renamed {
+                    Ok(()) => self.temporary = None,
+                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                        let what = b": its file system can give a name neither by a hard link nor by a rename that replaces nothing, \
+                            so no managed file can be created there; keep the stubs on another one";
+                        process::log_once(Level::Error, &[target.to_bytes(), what]);
+                        return Err(Errno::OPNOTSUPP);
+                    }
+                    Err(errno) => return Err(errno),
+                }
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn stands_at(&self, target: &CStr) -> bool {
+        let identity = |status: rustix::fs::Stat| (status.st_dev, status.st_ino);
+        match (rustix::fs::lstat(target), rustix::fs::fstat(self.descriptor.borrow())) {
+            (Ok(found), Ok(own)) => identity(found) == identity(own),
+            _ => false,
+        }
+    }
+}
+
+/// `stays_nameless`: the program wants a file without a name, which only the file system can give it.
+fn nameless(target: &CStr, flags: OFlags, mode: Mode, stays_nameless: bool) -> Result<Nameless, Errno> {
     let bytes = target.to_bytes();
     let at = bytes.iter().rposition(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
     let parent = if at == 0 { &b"/"[..] } else { &bytes[..at] };
     match rustix::fs::open(parent, flags | OFlags::TMPFILE, mode) {
         Ok(descriptor) => return Ok(Nameless { descriptor: Closing(Some(descriptor)), temporary: None }),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) if !stays_nameless => {}
         Err(errno) => return Err(errno),
     }
     for attempt in 0..1000u32 {
@@ -198,20 +238,24 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
     let _signals = process::NoSignals::begin();
     let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let flags = if unnamed { flags & !libc::O_TMPFILE } else { flags };
+    if client.is_shared() && flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
+        let what = b": a new file cannot be opened for appending: its cluster is used by several hosts, which do not take turns at the end of a file";
+        process::log_once(Level::Error, &[target.to_bytes(), what]);
+        return Err(Errno::OPNOTSUPP);
+    }
     let kept =
         flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_DIRECT | libc::O_ACCMODE);
     // The broker needs a descriptor that writes.
     let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { libc::O_RDWR } else { flags & libc::O_ACCMODE };
-    let mut stub = nameless(target, OFlags::from_bits_retain((kept | access) as u32), Mode::from_raw_mode(mode))?;
+    let born = OFlags::from_bits_retain((kept | access) as u32);
+    let mut stub = nameless(target, born, Mode::from_raw_mode(mode), unnamed)?;
     let path = Path::new(OsStr::from_bytes(target.to_bytes()));
     let file = with_raised_limit(|| client.create(path, stub.descriptor.borrow())).map_err(|error| {
         process::log(Level::Error, &[b"creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
         error.errno()
     })?;
     if !unnamed {
-        let link = format!("/proc/self/fd/{}", stub.descriptor.borrow().as_raw_fd());
-        let linked = rustix::fs::linkat(rustix::fs::CWD, link, rustix::fs::CWD, target, AtFlags::SYMLINK_FOLLOW);
-        name(client, target, linked, &file)?;
+        name(client, target, stub.name(target), &file)?;
     }
     let descriptor = stub.descriptor.0.take().ok_or(Errno::BADF)?;
     let (descriptor, file) = with_access(client, descriptor, file, flags, kept)?;
@@ -274,7 +318,8 @@ pub(crate) fn truncate(descriptor: c_int) -> Result<(), Errno> {
     let open = descriptors::managed_open(descriptor).ok_or(Errno::IO)?;
     let file = open.file()?;
     if file.is_writable() {
-        return if file.size_bytes() > 0 { file.truncate(0).map_err(|error| failed(&error)) } else { Ok(()) };
+        let size_bytes = file.latest_size_bytes().map_err(|error| failed(&error))?;
+        return if size_bytes > 0 { file.truncate(0).map_err(|error| failed(&error)) } else { Ok(()) };
     }
     // SAFETY: just opened by the call under way.
     let stub = unsafe { BorrowedFd::borrow_raw(descriptor) };

@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_store::client::Lookup;
+use stripewise_store::file::StripedFile;
 use stripewise_store::protocol::FileStatus;
 
 /// What a status was asked of.
@@ -50,7 +51,7 @@ fn behind(of: Of, identity: (u64, u64)) -> Behind {
             let stub = unsafe { BorrowedFd::borrow_raw(descriptor) };
             match lookup(descriptor) {
                 Known::Managed(open) => match open.file() {
-                    Ok(file) => Behind::Data(file.status()),
+                    Ok(file) => of_open(file),
                     Err(refusal) => reported_by_broker(stub, Some(refusal)),
                 },
                 // One of `O_PATH` is in no table; others may not have been looked at yet, and cannot be by a vfork child.
@@ -88,6 +89,11 @@ fn behind(of: Of, identity: (u64, u64)) -> Behind {
     }
 }
 
+/// Of a file that this process has open.
+fn of_open(file: &StripedFile) -> Behind {
+    file.status().map_or_else(|error| Behind::Fault(super::failure::failed(&error)), Behind::Data)
+}
+
 /// By shared memory, of a file that nobody has open. The inode's number alone does not tell it from another file that got the number of a stub that was
 /// removed without redirection; its birth time does.
 fn closed_status(directory: c_int, path: &CStr, follow: bool, identity: (u64, u64)) -> Option<FileStatus> {
@@ -112,7 +118,7 @@ fn behind_handle(handle: BorrowedFd<'_>) -> Behind {
     if let Some(open) = super::open_of_inode((found.st_dev, found.st_ino))
         && let Ok(file) = open.file()
     {
-        return Behind::Data(file.status());
+        return of_open(file);
     }
     // A stub whose text is another's, or none; the broker knows.
     if super::inodes::holds((found.st_dev, found.st_ino)) {

@@ -266,7 +266,9 @@ impl Core {
         if control.open.keys().any(|(open, _)| *open == file) {
             return Ok(());
         }
-        if leaves_nothing && !self.options.waits_for_closes {
+        // Where other hosts use the file too, an open there after this close is to find what was written here.
+        let is_shared = shared.control.notices().is_shared();
+        if leaves_nothing && !is_shared && !self.options.waits_for_closes {
             self.report(&mut control, Event::Closed { file });
             return Ok(());
         }

@@ -75,6 +75,18 @@ impl FileCore {
         self.extent().size_bytes()
     }
 
+    /// Whether other hosts use the file too.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        self.control().notices().is_shared()
+    }
+
+    /// The first and the last region of a range that is not empty.
+    pub(super) fn regions_of(&self, offset: FileOffset, bytes: u64) -> (RegionIndex, RegionIndex) {
+        let last = FileOffset(offset.0.saturating_add(bytes - 1));
+        (self.geometry.locate(offset).0, self.geometry.locate(last).0)
+    }
+
     /// Largest size that the number of regions allows.
     #[inline]
     pub(super) fn limit_bytes(&self) -> u64 {
@@ -116,6 +128,13 @@ impl FileCore {
     pub(super) fn touch(&self) {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         self.extent().set_modified_ns(Some(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64));
+    }
+
+    /// Has this host's memory show what others had made of the size and of these regions.
+    pub(super) fn refresh(&self, first: RegionIndex, last: RegionIndex) -> Result<(), FileError> {
+        self.check_not_replaced()?;
+        self.ask(&Request::Refresh { file: self.id(), first, last })?;
+        self.check_not_replaced()
     }
 
     /// Has the broker carry out a request whose answer carries nothing.

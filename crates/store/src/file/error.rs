@@ -69,6 +69,14 @@ pub enum FileError {
         /// The managed file.
         file: FileId,
     },
+    /// The end of a file that other hosts use too is nobody's to write at: hosts do not take turns there.
+    #[error(
+        "file {file} cannot be appended to: its cluster is used by several hosts, which do not take turns at the end of a file; write at offsets instead"
+    )]
+    AppendShared {
+        /// The managed file.
+        file: FileId,
+    },
     /// The memory that this open shares with others is no longer the broker's.
     #[error("file {file} was reset by another broker; close it and open it again")]
     Replaced {

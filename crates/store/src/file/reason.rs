@@ -13,6 +13,11 @@ pub(super) enum RetryReason {
         first: RegionIndex,
         last: RegionIndex,
     },
+    /// Other hosts may have made the file larger, or placed these regions.
+    Refresh {
+        first: RegionIndex,
+        last: RegionIndex,
+    },
     /// The file's first region has no objects, for a write of at most the file's first `bytes`.
     Begin {
         bytes: u64,

@@ -1,6 +1,7 @@
 //! A read or write of a program, from its first pass to its last: into a lane, out of it where something stands in the way, and in again.
 
 use super::IoMode;
+use super::asked::Asked;
 use super::buffers::Buffers;
 use super::core::FileCore;
 use super::error::FileError;
@@ -65,7 +66,7 @@ impl<'f> Requests<'f> {
         mode: IoMode,
     ) -> Result<usize, FileError> {
         let buffers = Buffers::to_fill(buffers);
-        if offset.0 >= self.file.size_bytes() {
+        if offset.0 >= self.file.size_bytes() && !self.file.is_shared() {
             return Ok(0);
         }
         let within_limit = self.file.limit_bytes().saturating_sub(offset.0);
@@ -74,10 +75,11 @@ impl<'f> Requests<'f> {
             return Ok(0);
         }
         let mut total = Total::default();
+        let mut asked = Asked::default();
         loop {
             let (at, wanted) = (FileOffset(offset.0 + total.bytes), wanted - total.bytes);
             let lane = self.lanes.enter(self.in_flight(Direction::Read, at, wanted))?;
-            let outcome = self.transfers.read(at, wanted, &buffers.after(total.bytes), mode);
+            let outcome = self.transfers.read(at, wanted, &buffers.after(total.bytes), mode, asked);
             if let Ok(Done { bytes, reason: None, .. }) = &outcome {
                 self.lanes.note(&lane, RequestKind::Read, offset, total.bytes + bytes);
             }
@@ -90,6 +92,9 @@ impl<'f> Requests<'f> {
                 }
                 Err(reason) => reason,
             };
+            if let RetryReason::Refresh { .. } = reason {
+                asked = Asked::now(self.file);
+            }
             match self.retry.resolve(reason) {
                 Err(_) if total.bytes > 0 => return Ok(self.finish(&total)),
                 result => result?,
@@ -110,6 +115,7 @@ impl<'f> Requests<'f> {
         let mut wanted = buffers.total_bytes().min(MAX_TRANSFER_BYTES);
         let mut total = Total::default();
         let mut rescues = 0;
+        let mut asked = Asked::default();
         loop {
             let at = match start {
                 Start::At(offset) => offset,
@@ -128,12 +134,15 @@ impl<'f> Requests<'f> {
             let outcome = match start {
                 // The end moved between the look and the lane.
                 Start::End if self.file.size_bytes() != at.0 => Err(RetryReason::Again),
-                _ => self.transfers.write(at, wanted, &buffers.after(total.bytes), mode),
+                _ => self.transfers.write(at, wanted, &buffers.after(total.bytes), mode, asked),
             };
             if let Ok(Done { bytes, reason: None, .. }) = &outcome {
                 self.lanes.note(&lane, RequestKind::Write(mode.write_class()), begin, total.bytes + bytes);
             }
             drop(lane);
+            if let Err(RetryReason::Refresh { .. }) = &outcome {
+                asked = Asked::now(self.file);
+            }
             let is_fault = matches!(outcome, Err(RetryReason::Fault(_) | RetryReason::Full { .. }));
             let resolve = match outcome {
                 Ok(done) => {

@@ -52,6 +52,7 @@ impl<'f> Retry<'f> {
                 self.file.ask(&Request::Place { file, first, last })?;
                 self.file.check_not_replaced()
             }
+            RetryReason::Refresh { first, last } => self.file.refresh(first, last),
             RetryReason::Begin { bytes } => {
                 self.file.check_not_replaced()?;
                 self.file.ask(&Request::Begin { file, bytes })?;

@@ -10,6 +10,7 @@
 
 use super::IoMode;
 use super::ahead::ReadAhead;
+use super::asked::Asked;
 use super::buffers::Buffers;
 use super::copies::{Choice, Copies};
 use super::core::FileCore;
@@ -68,13 +69,18 @@ impl<'f> Transfers<'f> {
         wanted: u64,
         buffers: &Buffers<'_>,
         mode: IoMode,
+        asked: Asked,
     ) -> Result<Done, RetryReason> {
         let size = self.file.size_bytes();
         let bytes = wanted.min(size.saturating_sub(offset.0));
+        if bytes < wanted && !asked.is_enough(self.file) {
+            let (first, last) = self.file.regions_of(offset, wanted);
+            return Err(RetryReason::Refresh { first, last });
+        }
         if bytes == 0 {
             return Ok(Done { bytes: 0, due: None, reason: None });
         }
-        self.on_trial(offset, bytes, || self.read_inside(offset, bytes, size, buffers, mode))
+        self.on_trial(offset, bytes, || self.read_inside(offset, bytes, size, buffers, mode, asked))
     }
 
     /// As [`Self::read`], of bytes before the file's end.
@@ -86,6 +92,7 @@ impl<'f> Transfers<'f> {
         size: u64,
         buffers: &Buffers<'_>,
         mode: IoMode,
+        asked: Asked,
     ) -> Result<Done, RetryReason> {
         if !mode.direct
             && let Some((from, bytes)) = self.ahead.note(offset, bytes, size, self.file.geometry().region_bytes())
@@ -104,11 +111,11 @@ impl<'f> Transfers<'f> {
             if (read as u64) < bytes {
                 // The object ends here, or the kernel gave less: the general way tells.
                 drop(pin);
-                return self.move_range(Direction::Read, offset, bytes, buffers, mode);
+                return self.move_range(Direction::Read, offset, bytes, buffers, mode, asked);
             }
             return Ok(Done { bytes, due: None, reason: None });
         }
-        self.move_range(Direction::Read, offset, bytes, buffers, mode)
+        self.move_range(Direction::Read, offset, bytes, buffers, mode, asked)
     }
 
     #[inline]
@@ -118,8 +125,9 @@ impl<'f> Transfers<'f> {
         bytes: u64,
         buffers: &Buffers<'_>,
         mode: IoMode,
+        asked: Asked,
     ) -> Result<Done, RetryReason> {
-        self.on_trial(offset, bytes, || self.write_bytes(offset, bytes, buffers, mode))
+        self.on_trial(offset, bytes, || self.write_bytes(offset, bytes, buffers, mode, asked))
     }
 
     /// What a request costs that has small parts, on a file that could have logs and has none.
@@ -150,10 +158,17 @@ impl<'f> Transfers<'f> {
         bytes: u64,
         buffers: &Buffers<'_>,
         mode: IoMode,
+        asked: Asked,
     ) -> Result<Done, RetryReason> {
         let extent = self.file.extent();
-        if offset.0 > extent.size_bytes() && self.file.control().notices().has_leftovers() {
-            return Err(RetryReason::Leftovers);
+        if offset.0 > extent.size_bytes() {
+            if !asked.is_enough(self.file) {
+                let (first, last) = self.file.regions_of(offset, bytes);
+                return Err(RetryReason::Refresh { first, last });
+            }
+            if self.file.control().notices().has_leftovers() {
+                return Err(RetryReason::Leftovers);
+            }
         }
         let mut done = Done { bytes, due: None, reason: None };
         let whole = if mode == IoMode::default() { self.whole(offset, bytes, buffers)? } else { None };
@@ -176,7 +191,7 @@ impl<'f> Transfers<'f> {
                 self.find_retry_reason(offset, bytes)?;
                 let durable =
                     if mode.durable { self.durability.durable_regions(self.file, offset, bytes) } else { Vec::new() };
-                done = self.move_range(Direction::Write, offset, bytes, buffers, mode)?;
+                done = self.move_range(Direction::Write, offset, bytes, buffers, mode, asked)?;
                 if done.bytes == bytes {
                     self.durability.note_durable_write(self.file, &durable);
                 }
@@ -254,6 +269,7 @@ impl<'f> Transfers<'f> {
         length: u64,
         buffers: &Buffers<'_>,
         mode: IoMode,
+        asked: Asked,
     ) -> Result<Done, RetryReason> {
         let pieces = Pieces::new(self.objects(), self.logs);
         let copies = Copies::new(pieces);
@@ -269,6 +285,11 @@ impl<'f> Transfers<'f> {
         let mut stopped: Option<Stopped> = None;
         for piece in self.file.geometry().pieces(offset, length) {
             let result = match self.file.region(piece.region) {
+                RegionState::Absent if direction == Direction::Read && !asked.is_enough(self.file) => {
+                    let (_, last) = self.file.regions_of(offset, length);
+                    let reason = RetryReason::Refresh { first: piece.region, last };
+                    Err(Stopped { bytes: piece.buffer_offset, reason })
+                }
                 RegionState::Absent if direction == Direction::Read => {
                     buffers.zero(piece.buffer_offset, piece.length);
                     Ok(())

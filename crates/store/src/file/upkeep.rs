@@ -1,9 +1,10 @@
 //! What is done to a file as a whole: its size, its space, its status.
 
+use super::asked::Asked;
 use super::reason::RetryReason;
 use super::{FileError, StripedFile};
 use crate::protocol::{FileStatus, Request};
-use crate::shared::control::{RegionState, narrow_bytes};
+use crate::shared::control::{MAX_REGIONS, RegionState, narrow_bytes};
 use stripewise_layout::{FileOffset, RegionIndex};
 
 impl StripedFile {
@@ -58,28 +59,66 @@ impl StripedFile {
         Ok(())
     }
 
-    /// Size, blocks and time, from shared memory alone: no server is asked, so a missing one changes nothing.
-    #[must_use]
-    pub fn status(&self) -> FileStatus {
-        let (extent, control) = (self.file.extent(), self.file.control());
-        let size_bytes = self.size_bytes();
-        let blocks_512 = control.regions().placed_bytes(size_bytes).div_ceil(512);
-        FileStatus { size_bytes, blocks_512, modified_ns: extent.modified_ns() }
+    /// Logical size: where other hosts use the file too, at least what any of them had acknowledged before this call.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Broker`] or [`FileError::Replaced`] where other hosts use the file and this host's broker cannot be asked.
+    pub fn latest_size_bytes(&self) -> Result<u64, FileError> {
+        if self.is_shared() {
+            self.file.refresh(RegionIndex(0), RegionIndex(0))?;
+        }
+        Ok(self.size_bytes())
+    }
+
+    /// Size, blocks and time, from shared memory alone: no server is asked, so a missing one changes nothing. Of a file that other hosts use too the
+    /// broker is asked for the size; the blocks are those of a file without holes, since this host need not know where others have placed data.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::latest_size_bytes`].
+    pub fn status(&self) -> Result<FileStatus, FileError> {
+        let size_bytes = self.latest_size_bytes()?;
+        let occupied_bytes =
+            if self.is_shared() { size_bytes } else { self.file.control().regions().placed_bytes(size_bytes) };
+        let modified_ns = self.file.extent().modified_ns();
+        Ok(FileStatus { size_bytes, blocks_512: occupied_bytes.div_ceil(512), modified_ns })
     }
 
     /// The next byte at or after `offset` that may be data, as `SEEK_DATA`; `None`: no data up to the end (ENXIO). At the
     /// granularity of regions: a placed region counts as data.
-    #[must_use]
-    pub fn next_data(&self, offset: FileOffset) -> Option<FileOffset> {
-        self.next_region(offset, |state| state != RegionState::Absent)
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::latest_size_bytes`].
+    pub fn next_data(&self, offset: FileOffset) -> Result<Option<FileOffset>, FileError> {
+        self.read_known_from(offset, || self.next_region(offset, |state| state != RegionState::Absent))
     }
 
     /// The next hole at or after `offset`, as `SEEK_HOLE`: an unplaced region or the end of the file; `None` at or beyond the end.
-    #[must_use]
-    pub fn next_hole(&self, offset: FileOffset) -> Option<FileOffset> {
-        let size = self.size_bytes();
-        let found = self.next_region(offset, |state| state == RegionState::Absent);
-        found.or_else(|| (offset.0 < size).then_some(FileOffset(size)))
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::latest_size_bytes`].
+    pub fn next_hole(&self, offset: FileOffset) -> Result<Option<FileOffset>, FileError> {
+        self.read_known_from(offset, || {
+            let size = self.size_bytes();
+            let found = self.next_region(offset, |state| state == RegionState::Absent);
+            found.or_else(|| (offset.0 < size).then_some(FileOffset(size)))
+        })
+    }
+
+    /// What `read` makes of the size and of the regions from `offset` on, once this host knows them.
+    fn read_known_from<T>(&self, offset: FileOffset, read: impl Fn() -> T) -> Result<T, FileError> {
+        let mut asked = Asked::default();
+        loop {
+            let seen = read();
+            if asked.is_enough(&self.file) || offset.0 >= self.limit_bytes() {
+                return Ok(seen);
+            }
+            asked = Asked::now(&self.file);
+            self.file.refresh(self.file.geometry().locate(offset).0, RegionIndex(MAX_REGIONS - 1))?;
+        }
     }
 
     fn next_region(&self, offset: FileOffset, matches: impl Fn(RegionState<'_>) -> bool) -> Option<FileOffset> {

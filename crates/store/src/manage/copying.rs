@@ -1,7 +1,7 @@
 //! Moving bytes between an ordinary file and a striped one, and comparing them. Holes stay holes.
 
 use super::{ManageError, Moving, file_fault, os};
-use crate::file::StripedFile;
+use crate::file::{FileError, StripedFile};
 use rustix::fd::OwnedFd;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -47,16 +47,16 @@ impl<'a> Source<'a> {
     }
 
     /// A managed file.
-    pub(super) fn of_striped(striped: &StripedFile) -> Self {
-        let size_bytes = striped.size_bytes();
+    pub(super) fn of_striped(striped: &StripedFile) -> Result<Self, FileError> {
+        let size_bytes = striped.latest_size_bytes()?;
         let mut segments = Vec::new();
         let mut at = FileOffset(0);
-        while let Some(start) = striped.next_data(at).filter(|start| start.0 < size_bytes) {
-            let end = striped.next_hole(start).map_or(size_bytes, |end| end.0.min(size_bytes));
+        while let Some(start) = striped.next_data(at)?.filter(|start| start.0 < size_bytes) {
+            let end = striped.next_hole(start)?.map_or(size_bytes, |end| end.0.min(size_bytes));
             segments.push(Segment { start, length: end - start.0 });
             at = FileOffset(end);
         }
-        Self { file: None, size_bytes, segments }
+        Ok(Self { file: None, size_bytes, segments })
     }
 
     pub(super) fn size_bytes(&self) -> u64 {

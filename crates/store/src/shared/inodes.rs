@@ -10,6 +10,7 @@
 //! | 16 | places that were ever used |
 //! | 24 | 1: a successor of this table stands at its path, or is about to |
 //! | 32 | least minimum size of a managed directory in bytes, plus 1; 0: none has one |
+//! | 40 | 1: other hosts use the cluster too. The table has not the stubs that these made, which their text tells, and no status holds |
 //! | 4096 + 8 n | place n: 0 never used, 1 of an inode that is gone, else an inode, hashed with its device |
 //! | 4096 + 8 places + 40 n | status of place n's file: a count that is odd while the status is not known, the file's id, the stub's birth time in ns, the size in bytes, its blocks of 512 bytes |
 //!
@@ -31,6 +32,7 @@ const PLACES_AT: usize = 8;
 const USED_AT: usize = 16;
 const REPLACED_AT: usize = 24;
 const MIN_SIZE_AT: usize = 32;
+const BY_TEXT_AT: usize = 40;
 const HEAD_BYTES: usize = 4096;
 const NEVER: u64 = 0;
 const GONE: u64 = 1;
@@ -158,6 +160,9 @@ impl Inodes {
     #[must_use]
     #[inline]
     pub fn status(&self, identity: (u64, u64)) -> Option<ClosedStatus> {
+        if self.asks_by_text() {
+            return None;
+        }
         self.read_status(self.place_of(hash(identity))?)
     }
 
@@ -213,12 +218,25 @@ impl Inodes {
     /// Broker only: takes over what stands in `other`, for which there is room.
     pub fn insert_all_of(&self, other: &Inodes) {
         self.set_least_min_size(other.least_min_size());
+        self.set_asks_by_text(other.asks_by_text());
         for (number, hash) in other.places().iter().map(|place| place.load(SeqCst)).enumerate() {
             if hash > GONE && self.insert_hash(hash) {
                 let status = other.read_status(number);
                 self.place_of(hash).into_iter().for_each(|place| self.write_status(place, status));
             }
         }
+    }
+
+    /// Whether a file that is not in the table may be a stub all the same, which its text tells: one that another host made.
+    #[must_use]
+    #[inline]
+    pub fn asks_by_text(&self) -> bool {
+        self.map.word(BY_TEXT_AT).load(SeqCst) != 0
+    }
+
+    /// Broker only: see [`Self::asks_by_text`].
+    pub fn set_asks_by_text(&self, asks: bool) {
+        self.map.word(BY_TEXT_AT).store(asks.into(), SeqCst);
     }
 
     /// The least minimum size of any managed directory, in bytes; `None`: none has one.
@@ -306,6 +324,11 @@ mod tests {
         let larger = Inodes::build(tempfile::tempfile().unwrap(), 5000).unwrap();
         larger.insert_all_of(&inodes);
         assert_eq!(larger.status(identity), Some(of(7)));
+        larger.set_asks_by_text(true);
+        assert_eq!(larger.status(identity), None, "another host may have changed the file");
+        let largest = Inodes::build(tempfile::tempfile().unwrap(), 9000).unwrap();
+        largest.insert_all_of(&larger);
+        assert!(largest.asks_by_text() && !reader.asks_by_text());
         inodes.set_status(identity, None);
         assert_eq!(reader.status(identity), None);
         inodes.set_status(identity, Some(of(9)));
