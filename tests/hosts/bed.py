@@ -464,7 +464,11 @@ class Bed:
 
     def mpi(self, family, ranks=None):
         """The words, and what the environment has besides, that start an MPI program from one host on all, one rank on each
-        before any has two."""
+        before any has two.
+
+        MPICH 4.0.2 over UCX, as Debian 12 has it, often waits forever in MPI_Finalize when its ranks are on several hosts: one
+        rank waits for a connection to end whose other side sits in the launcher's barrier. What counts is what a program has
+        said before; collective calls between all ranks at its end make this rarer."""
         ranks = len(self.names) if ranks is None else ranks
         shell = self.description["remote_shell"]
         if family == "mpich":

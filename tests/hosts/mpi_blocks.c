@@ -59,6 +59,7 @@ int main(int argc, char **argv)
         printf("%s ", names + (size_t)of * sizeof name);
     if (rank == 0)
         puts("ok");
+    fflush(stdout);
     free(names);
     MPI_Finalize();
     return 0;
