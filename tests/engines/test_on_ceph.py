@@ -130,5 +130,111 @@ class OnCeph(unittest.TestCase):
         refused("coded", "pool coded is erasure-coded")
 
 
+class FoundOnCeph(unittest.TestCase):
+    """What `init --ceph` finds in a Ceph with keys, and what it says is in the way."""
+
+    def setUp(self):
+        try:
+            self.ceph = self.enterContext(ceph.Ceph(osds=3, auth=True))
+        except ceph.Unavailable as reason:
+            self.skipTest(f"no Ceph for tests: {reason}")
+        self.root = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="stripewise-found-on-ceph-")))
+
+    def order(self, prefix, **arguments):
+        self.ceph._command(prefix, **arguments)
+
+    def init(self, *words):
+        """In a new directory; returns the servers by name, or what went wrong as text."""
+        place = pathlib.Path(tempfile.mkdtemp(dir=self.root))
+        command = [STRIPEWISE, "--json", "init", "--ceph", "--conf", self.ceph.conf, *words]
+        result = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=300)
+        if result.returncode:
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertFalse((place / "cluster.toml").exists(), "nothing is written")
+            self.assertEqual(os.listdir(place), [])
+            return result.stderr + result.stdout
+        self.assertTrue((place / "cluster.toml").exists())
+        return {server["name"]: (server["class"], server["url"]) for server in json.loads(result.stdout)["cluster"]["server"]}
+
+    def url(self, pool, parameters=""):
+        return f"rados://{pool}?conf={self.ceph.conf}{parameters}"
+
+    def assert_says(self, said, *parts):
+        self.assertIsInstance(said, str, said)
+        for part in parts:
+            self.assertIn(part, said)
+
+    def test_each_osd_is_a_server_and_missing_pools_are_made_by_the_commands_that_are_named(self):
+        self.assertEqual(self.init(), {f"osd{n}": ("hdd", self.url(f"pool{n}")) for n in range(3)})
+        # OSD 2 moves to another's host, whose rule then reaches both: each needs a bucket, a rule and a pool.
+        self.order("osd crush set", id=2, weight=1.0, args=["root=default", "host=host0"])
+        self.order("osd pool set", pool="pool2", var="crush_rule", val="replicated_rule")
+        said = self.init()
+        prefix = f"ceph --conf {self.ceph.conf} "
+        self.assert_says(
+            said, "--create-pools", "lost with its OSD",
+            prefix + "osd crush add-bucket stripewise-osd2 host", prefix + "osd crush add osd.2 1.00000 host=stripewise-osd2",
+            prefix + "osd crush rule create-replicated stripewise-osd2 stripewise-osd2 osd",
+            prefix + "osd pool create stripewise-osd2 32 32 replicated stripewise-osd2 --size=1",
+        )
+        self.assertNotIn("stripewise-osd1", said)
+        # What is printed can be run: here up to the rule, the rest by the command itself.
+        for line in said.replace("\\n", "\n").splitlines():
+            if " osd crush " in line and line.strip().startswith("ceph "):
+                subprocess.run(line.split(), check=True, capture_output=True, timeout=60)
+        self.assertNotIn("add-bucket", self.init())
+        made = self.init("--create-pools")
+        self.assertEqual(made["osd2"], ("hdd", self.url("stripewise-osd2")))
+        self.assertEqual(self.init(), made)
+        mapped = self.ceph._command("osd map", pool="stripewise-osd2", object="x")
+        self.assertEqual(mapped["acting"], [2])
+
+    def test_what_is_in_the_way_is_named_with_its_remedy_all_at_once(self):
+        self.order("osd crush rm-device-class", ids=["0", "1"])
+        self.order("osd crush set-device-class", **{"class": "quick", "ids": ["1"]})
+        self.order("osd pool set-quota", pool="pool0", field="max_bytes", val=str(MIB))
+        said = self.init()
+        self.assert_says(
+            said, "osd.0 has no device class", "--osd-class osd.0=hdd", "osd.1 has the device class `quick`", "--osd-class quick=ssd",
+        )
+        classes = ["--osd-class", "osd.0=hdd", "--osd-class", "quick=ssd"]
+        self.assert_says(self.init(*classes), "pool pool0 has a quota of 1MiB", "set-quota pool0 max_bytes")
+        self.assertEqual(
+            {name: of for name, (of, _) in self.init("--region", "1MiB", *classes).items()},
+            {"osd0": "hdd", "osd1": "ssd", "osd2": "hdd"},
+        )
+        self.order("osd pool set", pool="pool1", var="size", val="2")
+        self.assert_says(self.init(*classes), "keep each byte on 2 OSDs", "osd pool set pool1 size 1")
+        self.order("osd pool set", pool="pool1", var="size", val="1", yes_i_really_mean_it=True)
+        # The name of the new pool is taken by an erasure-coded one.
+        self.order("osd pool set", pool="pool2", var="crush_rule", val="replicated_rule")
+        self.order("osd pool create", pool="stripewise-osd2", pg_num=1, pool_type="erasure", erasure_code_profile="two-one")
+        self.assert_says(self.init("--create-pools", *classes), "pool stripewise-osd2", "erasure-coded", "osd pool rename")
+        self.order("osd out", ids=["1"])
+        self.ceph.obey("kill 0")
+        self.ceph._wait("osd.0 down", lambda: self.ceph.up_from(0) == 0)
+        self.assert_says(self.init(*classes), "osd.0 is down; start it", "osd.1 is out", "ceph osd in 1")
+
+    def test_keys_that_may_too_little_are_refused_with_what_they_need(self):
+        def user(name, mon, osd):
+            keyring = self.ceph._ask("auth get-or-create", entity=f"client.{name}", caps=["mon", mon, "osd", osd])
+            (pathlib.Path(self.ceph.directory) / f"client.{name}.keyring").write_bytes(keyring)
+
+        user("weak", "allow r", "allow rwx")
+        said = self.init("--user", "weak")
+        self.assert_says(said, "client.weak may not blocklist", "auth caps client.weak", "osd blocklist")
+        user("reader", 'allow r, allow command "osd blocklist"', "allow r")
+        self.assert_says(self.init("--user", "reader"), "Ceph denies it to user client.reader")
+        user("enough", 'allow r, allow command "osd blocklist"', "allow rwx")
+        servers = self.init("--user", "enough")
+        self.assertEqual(servers["osd0"], ("hdd", self.url("pool0", "&user=enough")))
+        self.assert_says(self.init("--user", "nobody"), "no key for client.nobody", "ceph auth get-or-create client.nobody")
+        ring = pathlib.Path(self.ceph.directory) / "client.enough.keyring"
+        ring.write_text("[client.enough]\n\tkey = AQAAAAAAAAAAEAAAAAAAAAAAAAAAAAAAAAAAAA==\n")
+        self.assert_says(self.init("--user", "enough"), "client.enough")
+        # The probe leaves nothing blocklisted.
+        self.assertEqual(self.ceph._command("osd dump")["blocklist"], {})
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -20,6 +20,7 @@ mod lock;
 mod operation;
 mod pool;
 mod store;
+mod survey;
 mod waiting;
 
 pub use connection::{ConnectOptions, Connection, shared};
@@ -29,7 +30,9 @@ pub use library::Library;
 pub use lock::{LockState, Renewal};
 pub use operation::{Completion, Epoch, KeyRange, Operation, Piece};
 pub use pool::{Pool, Request};
+use store::free_bytes_of;
 pub use store::{RadosServer, connect, open, prepare, prepare_url};
+pub use survey::{CephCommand, Osd, PoolFacts, Survey, free_bytes, probe_blocklist};
 
 /// Longest object that a cluster takes unless it was configured otherwise (`osd_max_object_size`), in bytes.
 pub const MAX_OBJECT_BYTES: u64 = 128 << 20;

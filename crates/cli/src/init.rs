@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 use stripewise::emulated::EmulatedServers;
-use stripewise::init::{DEFAULT_STATE, InitOptions, Initialized, NamedServer, init};
+use stripewise::init::{CephOptions, DEFAULT_STATE, InitOptions, Initialized, NamedClass, NamedServer, init};
 use stripewise::table::Table;
 use stripewise_layout::ByteCount;
 
@@ -15,11 +15,32 @@ use stripewise_layout::ByteCount;
 #[command(after_help = "\
 Examples:
   stripewise init --server hdd0=hdd:/mnt/a --server ssd0=ssd:/mnt/nvme:100GiB
-  stripewise init --emulated 12xhdd-7200,4xsata-ssd-2012:64MiB --link gigabit --region 4MiB")]
+  stripewise init --emulated 12xhdd-7200,4xsata-ssd-2012:64MiB --link gigabit --region 4MiB
+  stripewise init --ceph --user stripewise --create-pools")]
 pub(crate) struct InitArgs {
     /// A server: NAME=hdd:DIR or NAME=ssd:DIR, with :CAPACITY if not all of the file system may be filled; rados://POOL in the place of DIR for a pool of Ceph
     #[arg(long = "server", value_name = "NAME=CLASS:DIR[:CAPACITY]")]
     servers: Vec<NamedServer>,
+
+    /// One server for each OSD of a Ceph: the pool that lies on that OSD alone; names the commands that make those that are missing
+    #[arg(long)]
+    ceph: bool,
+
+    /// Ceph's configuration [default: $CEPH_CONF, then Ceph's usual places]
+    #[arg(long, value_name = "PATH", requires = "ceph")]
+    conf: Option<PathBuf>,
+
+    /// Ceph's user, as in client.NAME [default: admin]
+    #[arg(long, value_name = "NAME", requires = "ceph")]
+    user: Option<String>,
+
+    /// Run the commands that make the pools that are missing
+    #[arg(long, requires = "ceph")]
+    create_pools: bool,
+
+    /// The class of an OSD, or of OSDs of a device class of Ceph other than hdd, ssd and nvme
+    #[arg(long = "osd-class", value_name = "OSD|CLASS=hdd|ssd", requires = "ceph")]
+    osd_classes: Vec<NamedClass>,
 
     /// Emulated servers: real bytes in directories, the time of named devices
     #[arg(long, value_name = "COUNTxDEVICE[:CAPACITY],...", value_delimiter = ',')]
@@ -43,8 +64,10 @@ pub(crate) struct InitArgs {
 }
 
 pub(crate) fn run(context: &Context, arguments: InitArgs) -> Result<Verdict> {
-    let InitArgs { servers, emulated, link, emulated_dir: emulated_directory, region, state } = arguments;
-    let options = InitOptions { servers, emulated, link, emulated_directory, region, state };
+    let InitArgs { servers, emulated, link, emulated_dir: emulated_directory, region, state, .. } = arguments;
+    let InitArgs { ceph, conf, user, create_pools, osd_classes: classes, .. } = arguments;
+    let ceph = ceph.then_some(CephOptions { conf, user, create_pools, classes });
+    let options = InitOptions { servers, ceph, emulated, link, emulated_directory, region, state };
     let made = init(&context.session, &options)?;
     if context.json {
         context.object(&made)?;

@@ -184,7 +184,10 @@ fn errors_name_the_thing_the_value_and_the_remedy() {
             &["init", "--server", "a=hdd:."],
             "stripewise init: HERE/cluster.toml exists already and is the way to its cluster's files; name another with -C for another cluster\n",
         ),
-        (&["-C", "new.toml", "init"], "stripewise init: no servers; name at least one with --server or --emulated\n"),
+        (
+            &["-C", "new.toml", "init"],
+            "stripewise init: no servers; name at least one with --server or --emulated, or give --ceph\n",
+        ),
         (
             &["-C", "new.toml", "init", "--server", "a=hdd:gone"],
             "stripewise init: server `a`: there is no directory HERE/gone; mount or make it first\n",

@@ -206,6 +206,7 @@ fn registries() -> Vec<Registry> {
                 ("crates/broker/benches/", "is measured on named devices"),
                 ("crates/store/examples/", "is measured on named devices"),
                 ("bench/run.py", "is measured on named devices"),
+                ("crates/stripewise/src/init/ceph.rs", "a device class of Ceph is called nvme too"),
             ],
         },
     ]

@@ -4,8 +4,10 @@
 //! cluster file appears last and whole, so that an interrupted [`init`] leaves no cluster that looks
 //! complete.
 
+mod ceph;
 mod server;
 
+pub use ceph::{CephError, CephFindings, CephOptions, NamedClass};
 pub use server::{NamedServer, ParseServerError, Place};
 
 use crate::emulated::{self, EmulatedServers, RootTaken};
@@ -47,6 +49,9 @@ pub enum InitError {
     /// The directory of a server cannot be prepared.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// A Ceph has no servers for a cluster.
+    #[error(transparent)]
+    Ceph(#[from] CephError),
     /// A cluster file is there.
     #[error(
         "{} exists already and is the way to its cluster's files; name another with -C for another cluster",
@@ -63,7 +68,7 @@ pub enum InitError {
         path: PathBuf,
     },
     /// A cluster has at least one server.
-    #[error("no servers; name at least one with --server or --emulated")]
+    #[error("no servers; name at least one with --server or --emulated, or give --ceph")]
     NoServers,
     /// Servers, sizes or names make no cluster.
     #[error("{what}")]
@@ -110,6 +115,8 @@ type Result<T> = std::result::Result<T, InitError>;
 pub struct InitOptions {
     /// Directories on mounts of this host, and servers that the broker reaches.
     pub servers: Vec<NamedServer>,
+    /// A Ceph whose OSDs become servers.
+    pub ceph: Option<CephOptions>,
     /// Emulated servers: real bytes in directories, the time of named devices.
     pub emulated: Vec<EmulatedServers>,
     /// Name of the link in front of each emulated server.
@@ -127,6 +134,7 @@ impl Default for InitOptions {
     fn default() -> Self {
         Self {
             servers: Vec::new(),
+            ceph: None,
             emulated: Vec::new(),
             link: None,
             emulated_directory: None,
@@ -160,12 +168,15 @@ pub fn init(session: &Session, options: &InitOptions) -> Result<Initialized> {
     if !base.is_dir() {
         return Err(InitError::NoDirectory { path: base.to_owned() });
     }
-    if options.servers.is_empty() && options.emulated.is_empty() {
+    if options.servers.is_empty() && options.emulated.is_empty() && options.ceph.is_none() {
         return Err(InitError::NoServers);
     }
     let id = new_id()?;
     let mut servers =
         options.servers.iter().map(NamedServer::to_server).collect::<std::result::Result<Vec<Server>, _>>()?;
+    if let Some(ceph) = &options.ceph {
+        servers.extend(ceph::find(ceph, options.region)?);
+    }
     let emulated = emulated::servers(&options.emulated, options.link.as_deref(), servers.len())?;
     if !emulated.is_empty() {
         let root = match &options.emulated_directory {

@@ -4,6 +4,7 @@ use super::RadosError;
 use super::error::{About, errno_of};
 use super::library::{Cluster, Library};
 use libc::{c_char, c_int};
+use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -104,6 +105,7 @@ impl Connection {
             let whose = options.conf.as_ref().map_or_else(|| "this Ceph".to_owned(), |conf| conf.display().to_string());
             return Err(match (About { action: "connecting", ..about }).fault(status) {
                 denied @ RadosError::Denied { .. } => denied,
+                _ if errno_of(status) == Errno::NOENT => RadosError::NoKey { user },
                 _ => RadosError::Unreachable { action: "connecting", whose, source: errno_of(status) },
             });
         }
@@ -224,7 +226,49 @@ impl Connection {
         })
     }
 
-    /// The same of one OSD.
+    /// Has the monitors carry out a command, which errors name as `shown`.
+    ///
+    /// # Errors
+    /// [`RadosError::Denied`] where the user may not, or [`RadosError::Refused`] with what the monitors say.
+    pub(super) fn order(&self, command: &str, shown: &str) -> Result<(), RadosError> {
+        let text = c_string(command, "a command")?;
+        let mut commands = [text.as_ptr()];
+        let (mut output, mut length) = (std::ptr::null_mut::<c_char>(), 0);
+        let (mut message, mut message_length) = (std::ptr::null_mut::<c_char>(), 0);
+        // SAFETY: one command, no input, places for the output and the status text.
+        let status = unsafe {
+            (self.library.mon_command)(
+                self.cluster,
+                commands.as_mut_ptr(),
+                1,
+                std::ptr::null(),
+                0,
+                &raw mut output,
+                &raw mut length,
+                &raw mut message,
+                &raw mut message_length,
+            )
+        };
+        let mut said = String::new();
+        if !message.is_null() {
+            // SAFETY: the library gave so many bytes.
+            let bytes = unsafe { std::slice::from_raw_parts(message.cast(), message_length) };
+            said = String::from_utf8_lossy(bytes).trim().to_owned();
+        }
+        for buffer in [output, message].into_iter().filter(|buffer| !buffer.is_null()) {
+            // SAFETY: its own buffers, freed once each.
+            unsafe { (self.library.buffer_free)(buffer) };
+        }
+        match self.check(status, "a command of the monitors") {
+            Err(RadosError::Os { source, .. }) => {
+                let what = if said.is_empty() { source.to_string() } else { said };
+                Err(RadosError::Refused { command: shown.to_owned(), what })
+            }
+            done => done,
+        }
+    }
+
+    /// As [`Self::command`], of one OSD.
     ///
     /// # Errors
     /// The cluster's, by its status alone.

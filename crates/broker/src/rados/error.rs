@@ -30,7 +30,15 @@ pub enum RadosError {
         /// Its cause.
         source: Errno,
     },
-    /// The user has no right, or no key.
+    /// This host has no key of the user.
+    #[error(
+        "this host has no key for {user}; make one (`ceph auth get-or-create {user}`) and store it where ceph.conf looks for it (/etc/ceph/ceph.{user}.keyring unless `keyring` says otherwise)"
+    )]
+    NoKey {
+        /// As in `client.admin`.
+        user: String,
+    },
+    /// The user has no right, or another key.
     #[error(
         "{about}: Ceph denies it to user {user} ({action}); check the key and what it may do with `ceph auth get {user}`"
     )]
@@ -113,6 +121,14 @@ pub enum RadosError {
     Blocklisted {
         /// Pool and object, or the cluster.
         about: String,
+    },
+    /// The monitors did not carry out a command.
+    #[error("Ceph refused `{command}`: {what}")]
+    Refused {
+        /// As a person would type it.
+        command: String,
+        /// What they say.
+        what: String,
     },
     /// Anything else.
     #[error("{about}: {action}: {source}")]

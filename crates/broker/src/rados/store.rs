@@ -247,7 +247,7 @@ fn sharing_of(connection: &Connection, pool: &str) -> Result<u64, RadosError> {
 
 /// What a pool can still take: the managers' figure. Where none runs, what is free on the devices of one placement group, less what Ceph keeps free: of a
 /// pool on several devices that is less than it can take.
-fn free_bytes_of(connection: &Connection, pool: &str) -> Result<u64, RadosError> {
+pub(super) fn free_bytes_of(connection: &Connection, pool: &str) -> Result<u64, RadosError> {
     let unreadable = |what: &str| RadosError::Answer {
         about: format!("pool {pool}"),
         action: "what is free",

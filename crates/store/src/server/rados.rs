@@ -49,6 +49,24 @@ impl RadosUrl {
         }
         Ok(read)
     }
+
+    /// The URL that says so.
+    ///
+    /// # Errors
+    /// What cannot be said in a URL.
+    pub fn to_url(&self) -> Result<ServerUrl, String> {
+        let conf = self.conf.as_ref().map(|conf| format!("{CONF}={conf}"));
+        let user = self.user.as_ref().map(|user| format!("{USER}={user}"));
+        let parameters: Vec<_> = conf.into_iter().chain(user).collect();
+        let question = if parameters.is_empty() { "" } else { "?" };
+        let text = format!("{SCHEME}://{}{question}{}", self.pool, parameters.join("&"));
+        let url: ServerUrl = text.parse()?;
+        check(&url)?;
+        match Self::parse(&url)? == *self {
+            true => Ok(url),
+            false => Err(format!("`{text}` would be read as another one")),
+        }
+    }
 }
 
 fn check(url: &ServerUrl) -> Result<(), String> {
@@ -72,7 +90,16 @@ mod tests {
         assert_eq!(read("rados://hdd0"), Ok(plain.clone()));
         let conf = Some("/etc/other.conf".to_owned());
         let full = RadosUrl { conf, user: Some("stripewise".to_owned()), ..plain };
-        assert_eq!(read("rados://hdd0?conf=/etc/other.conf&user=stripewise"), Ok(full));
+        assert_eq!(read("rados://hdd0?conf=/etc/other.conf&user=stripewise"), Ok(full.clone()));
+        for url in
+            [full.clone(), RadosUrl { conf: None, ..full.clone() }, RadosUrl { pool: "a.b".to_owned(), ..full.clone() }]
+        {
+            assert_eq!(RadosUrl::parse(&url.to_url().unwrap()), Ok(url));
+        }
+        for pool in ["a/b", "", "a?user=b", "a&b=c"] {
+            let url = RadosUrl { pool: pool.to_owned(), ..full.clone() };
+            assert!(url.to_url().is_err() || RadosUrl::parse(&url.to_url().unwrap()) == Ok(url), "{pool}");
+        }
         for (url, expected) in [
             ("rados:///hdd0", "name of one pool"),
             ("rados://a/b", "name of one pool"),

@@ -21,7 +21,7 @@ pub enum RadosTableError {
     },
     /// The object was removed while it was in use.
     #[error(
-        "pool {pool}: the object {object} is gone, and the mapping table with it; end all brokers of the cluster and run `stripewise check --rebuild`"
+        "pool {pool}: the object {object} is gone, and the mapping table with it; end all brokers of the cluster and run `stripewise check --repair`"
     )]
     Gone {
         /// Name of the pool.
