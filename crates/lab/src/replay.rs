@@ -254,7 +254,7 @@ fn prepare(session: &Session, arguments: &ReplayOptions, script_path: &Path) -> 
     let source = Source::open(workload, arguments.processes)?;
     let scale = arguments.scale_time;
     let pacing = if arguments.own_times { Pacing::OwnTimes { scale: 1.0 } } else { Pacing::Gaps { scale: 1.0 } };
-    let options = RecordedOptions { pacing, window_s: arguments.window_s, files: None };
+    let options = RecordedOptions { pacing, window_s: arguments.window_s, ..RecordedOptions::default() };
     let for_traces = arguments.own_times || arguments.window_s.is_some() || !arguments.files.is_empty();
     if matches!(source, Source::Benchmark(_)) && for_traces {
         bail!(

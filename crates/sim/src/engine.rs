@@ -95,7 +95,7 @@ enum Event {
     Mover,
     /// A window begins.
     Border,
-    /// Clients have written back to a server.
+    /// Clients have written a stretch back.
     WrittenBack(u32),
 }
 
@@ -266,7 +266,7 @@ impl<'a> Engine<'a> {
                 Event::Flushed(server) => self.flushed(server),
                 Event::Mover => self.mover_goes_on(),
                 Event::Border => self.cross_border(),
-                Event::WrittenBack(server) => self.written_back(server),
+                Event::WrittenBack(stretch) => self.written_back(stretch),
             }
             if self.finished as usize == self.processes.len()
                 && self.write_back.as_ref().is_none_or(WriteBack::is_clean)
@@ -293,6 +293,13 @@ impl<'a> Engine<'a> {
             }
             Some(Step::Until { nanoseconds }) => {
                 self.queue.push(self.now.max(Nanos(nanoseconds)), Event::Process(number).pack());
+            }
+            Some(Step::Synchronize(file)) => {
+                let write_back = self.write_back.as_mut();
+                let servers = write_back.map_or(0, |write_back| write_back.synchronize(number, file.0 as usize));
+                let process = &mut self.processes[number as usize];
+                (process.end, process.outstanding) = (self.now, 1 + servers);
+                self.part_done(number, self.now);
             }
             Some(step @ (Step::Barrier | Step::Phase)) => {
                 self.phase_border |= step == Step::Phase;

@@ -68,6 +68,7 @@ pub fn simulate(session: &Session, arguments: &SimulateOptions) -> Result<Simula
         pacing: arguments.pacing.unwrap_or(Pacing::Gaps { scale: 1.0 }),
         window_s: arguments.window_s,
         files: None,
+        synchronizations: true,
     };
     let program = source.program(&recorded, &arguments.files)?;
     let lab = &machines.lab;

@@ -60,6 +60,8 @@ pub enum Step {
         /// Time since the start of the run.
         nanoseconds: u64,
     },
+    /// Waits until what was written to the file before, by whichever process, is on its servers.
+    Synchronize(ProgramFile),
     /// Goes on when all processes have come here.
     Barrier,
     /// A barrier at which the program enters its next phase, counted from 1; phase 0 needs no mark. Plans may place every phase again.

@@ -107,6 +107,8 @@ impl Script {
                 }
                 Step::Think { nanoseconds } => (kind::THINK, 0, 0, scaled(nanoseconds)),
                 Step::Until { nanoseconds } => (kind::UNTIL, 0, 0, scaled(nanoseconds)),
+                // Programs are replayed without: the time that they took in the trace is computing.
+                Step::Synchronize(_) => continue,
                 Step::Barrier => (kind::BARRIER, 0, 0, 0),
                 Step::Phase => (kind::PHASE, 0, 0, 0),
             };

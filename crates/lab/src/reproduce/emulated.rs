@@ -328,7 +328,7 @@ impl Program for Writing<'_> {
         let own = (writer..self.program.processes()).step_by(self.processes() as usize);
         let accesses = own.flat_map(|process| self.program.steps(process)).filter_map(|step| match step {
             Step::Access(request) => Some(Step::Access(IoRequest { kind: Direction::Write.into(), ..request })),
-            Step::Think { .. } | Step::Until { .. } | Step::Barrier | Step::Phase => None,
+            Step::Think { .. } | Step::Until { .. } | Step::Synchronize(_) | Step::Barrier | Step::Phase => None,
         });
         Box::new(accesses)
     }

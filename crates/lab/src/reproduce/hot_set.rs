@@ -84,7 +84,7 @@ fn sliced(program: &dyn Program, requests: u64) -> Rephased<'_> {
                     done += 1;
                 }
                 Step::Phase => done = 0,
-                Step::Think { .. } | Step::Until { .. } | Step::Barrier => {}
+                Step::Think { .. } | Step::Until { .. } | Step::Synchronize(_) | Step::Barrier => {}
             }
             mark.into_iter().chain([step])
         }))

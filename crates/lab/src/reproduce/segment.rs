@@ -116,7 +116,7 @@ fn segments(lab: &Lab, program: &dyn Program, seed: u64) -> Result<FilePlacement
 fn requests(program: &dyn Program) -> impl Iterator<Item = IoRequest> + '_ {
     let access = |step| match step {
         Step::Access(request) => Some(request),
-        Step::Think { .. } | Step::Until { .. } | Step::Barrier | Step::Phase => None,
+        Step::Think { .. } | Step::Until { .. } | Step::Synchronize(_) | Step::Barrier | Step::Phase => None,
     };
     (0..program.processes()).flat_map(move |process| program.steps(process).filter_map(access))
 }

@@ -12,8 +12,10 @@ use stripewise_layout::{Direction, ObjectOffset, RegionIndex};
 /// Owners that are no processes: the mover, the write-back of a server's cache, and that of clients.
 pub(super) const MOVER: u32 = u32::MAX;
 const FLUSH: u32 = u32::MAX - 1;
-/// The clients' write-back of buffered writes.
+/// The clients' write-back of buffered writes: this less the number of the stretch.
 pub(super) const WRITE_BACK: u32 = u32::MAX - 2;
+/// Processes have lower numbers.
+const LAST_WRITE_BACK: u32 = WRITE_BACK - (1 << 20);
 /// The node of what passes no client link.
 pub(super) const NO_NODE: u32 = u32::MAX;
 
@@ -190,7 +192,9 @@ impl Engine<'_> {
         match flight.owner {
             MOVER => self.mover_part_done(end),
             FLUSH => self.queue.push(end, Event::Flushed(flight.server).pack()),
-            WRITE_BACK => self.queue.push(end, Event::WrittenBack(flight.server).pack()),
+            owner @ LAST_WRITE_BACK..=WRITE_BACK => {
+                self.queue.push(end, Event::WrittenBack(WRITE_BACK - owner).pack());
+            }
             process => self.part_done(process, end),
         }
     }

@@ -1,10 +1,10 @@
-//! Buffered writes: the processes go on, the servers get them sorted, and the run waits for the last.
+//! Buffered writes: the processes go on, the servers get them sorted, and the run waits for the last; synchronizations wait for those of their file.
 
 use crate::script::{REGION_BYTES, Script, constant, run, servers, striped, uniform};
 use proptest::prelude::*;
 use stripewise_layout::{ByteCount, FileOffset, RequestKind, WriteClass};
 use stripewise_sim::{Outcome, SimOptions, StationOrder, System};
-use stripewise_trace::{IoRequest, ProgramFile, Step};
+use stripewise_trace::{FileShape, IoRequest, ProgramFile, Step};
 
 const BLOCK: u64 = 64 << 10;
 
@@ -78,4 +78,86 @@ fn without_write_back_buffered_writes_wait_as_direct_ones() {
         let of = |class| outcome(&system, class, &blocks, options.clone());
         assert_eq!(of(WriteClass::Buffered), of(WriteClass::Direct));
     }
+}
+
+fn write_to(file: ProgramFile, block: u64) -> Step {
+    let kind = RequestKind::Write(WriteClass::Buffered);
+    Step::Access(IoRequest { file, kind, offset: FileOffset(block * BLOCK), bytes: BLOCK })
+}
+
+/// Ends of the program's phases, in seconds.
+fn ends(found: &Outcome) -> Vec<f64> {
+    found.phases.iter().map(|phase| phase.end_s).collect()
+}
+
+/// Of one server of a constant rate.
+const BLOCK_S: f64 = BLOCK as f64 / 4096.0 * 0.001;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// The plain model: a server that is free from some time on takes the blocks as they come, and a synchronization waits for that time.
+    #[test]
+    fn a_synchronization_ends_when_the_server_has_written_what_was_dirty(
+        rounds in proptest::collection::vec((0u64..12, 0u64..400_000_000, any::<bool>()), 1..12),
+    ) {
+        let (mut now_s, mut free_s, mut block) = (0f64, 0f64, 0);
+        let (mut steps, mut expected) = (Vec::new(), Vec::new());
+        for (blocks, think_ns, is_synchronized) in rounds {
+            steps.extend((block..block + blocks).map(|block| write(WriteClass::Buffered, block * BLOCK)));
+            block += blocks;
+            if blocks > 0 {
+                free_s = free_s.max(now_s) + blocks as f64 * BLOCK_S;
+            }
+            if is_synchronized {
+                steps.push(Step::Synchronize(ProgramFile(0)));
+                now_s = now_s.max(free_s);
+            }
+            expected.push(now_s);
+            steps.extend([Step::Phase, Step::Think { nanoseconds: think_ns }]);
+            now_s += think_ns as f64 * 1e-9;
+        }
+        expected.push(now_s.max(free_s));
+        let program = Script::new(block * BLOCK / REGION_BYTES + 1, vec![steps]);
+        let found = ends(&run(&constant(0.001), &program, &uniform(striped([0], BLOCK as u32)), SimOptions::default()));
+        prop_assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            prop_assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_synchronization_waits_for_its_own_file_only() {
+    let [own, other] = [ProgramFile(0), ProgramFile(1)];
+    let others = (0..400).map(|block| write_to(other, 2 * block));
+    let steps = others.chain([write_to(own, 0), Step::Synchronize(own), Step::Phase]).collect();
+    let mut program = Script::new(1, vec![steps]);
+    program.files.push(FileShape { path: "/g".into(), size_bytes: 800 * BLOCK });
+    let found = ends(&run(&constant(0.001), &program, &uniform(striped([0], BLOCK as u32)), SimOptions::default()));
+    // Its block is behind those that were on their way.
+    assert!((found[0] - 5.0 * BLOCK_S).abs() < 1e-6 && (found[1] - 401.0 * BLOCK_S).abs() < 1e-6, "{found:?}");
+}
+
+#[test]
+fn what_is_dirtied_again_on_its_way_is_waited_for_again_and_what_comes_later_is_not() {
+    let own = ProgramFile(0);
+    // On their way are the first four when the first is dirtied again; the other process writes meanwhile.
+    let first = [0, 10, 20, 30, 0].map(|block| write_to(own, block)).into_iter();
+    let first = first.chain([Step::Synchronize(own), Step::Phase]).collect();
+    let pause = Step::Think { nanoseconds: (BLOCK_S * 1e9 / 2.0) as u64 };
+    let later = std::iter::once(pause).chain((50..90).map(|block| write_to(own, 2 * block))).chain([Step::Phase]);
+    let program = Script::new(12, vec![first, later.collect()]);
+    let found = ends(&run(&constant(0.001), &program, &uniform(striped([0], BLOCK as u32)), SimOptions::default()));
+    assert!((found[0] - 5.0 * BLOCK_S).abs() < 1e-6 && (found[1] - 45.0 * BLOCK_S).abs() < 1e-6, "{found:?}");
+}
+
+#[test]
+fn without_write_back_a_synchronization_waits_for_nothing() {
+    let steps = |ends: &[Step]| vec![[write_to(ProgramFile(0), 3)].iter().chain(ends).copied().collect()];
+    let of = |ends: &[Step]| {
+        let options = SimOptions { write_back: None, ..SimOptions::default() };
+        run(&constant(0.001), &Script::new(1, steps(ends)), &uniform(striped([0], BLOCK as u32)), options).time_s
+    };
+    assert_eq!(of(&[]), of(&[Step::Synchronize(ProgramFile(0))]));
 }

@@ -65,7 +65,7 @@ pub fn count_program(program: &dyn Program, options: &ProgramCountOptions) -> Ve
                     (phase, number) = ((phase + 1).min(phases - 1), 0);
                     continue;
                 }
-                Step::Think { .. } | Step::Until { .. } | Step::Barrier => continue,
+                Step::Think { .. } | Step::Until { .. } | Step::Synchronize(_) | Step::Barrier => continue,
             };
             let (place, total) = (request.file.0 as usize, totals[phase]);
             of_run[phase].see(who.0, who.1);
@@ -107,7 +107,7 @@ fn requests_by_phase(program: &dyn Program, process: u32, phases: usize) -> Vec<
         match step {
             Step::Access(_) => totals[phase] += 1,
             Step::Phase => phase = (phase + 1).min(phases - 1),
-            Step::Think { .. } | Step::Until { .. } | Step::Barrier => {}
+            Step::Think { .. } | Step::Until { .. } | Step::Synchronize(_) | Step::Barrier => {}
         }
     }
     totals

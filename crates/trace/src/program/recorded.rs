@@ -2,13 +2,15 @@
 //!
 //! Taken are the requests that [`count`](crate::count) counts: reads and writes that succeeded and moved bytes, of each file's
 //! [`data_level`](crate::TracedFile::data_level). A process's requests follow each other in the order of their records, which is that
-//! of their ends: requests that several threads of a process had in flight at once come one after the other. Barriers leave no record
+//! of their ends: requests that several threads of a process had in flight at once come one after the other. Where asked for, the
+//! synchronizations that succeeded are steps too. Barriers leave no record
 //! and are not known; with [`Pacing::OwnTimes`] the times keep processes together as they were.
 
 use super::{FileShape, IoRequest, Program, ProgramFile, Step};
 use crate::trace::{Event, FileIndex, ProcessIndex, Trace};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use stripewise_capture::{Call, Operation};
 use stripewise_layout::RequestKind;
 
 /// When a process makes its next request.
@@ -37,11 +39,13 @@ pub struct RecordedOptions {
     pub window_s: Option<f64>,
     /// The files whose requests are taken; None: all.
     pub files: Option<Vec<FileIndex>>,
+    /// Whether synchronizations are steps; otherwise a process computes for as long as they took.
+    pub synchronizations: bool,
 }
 
 impl Default for RecordedOptions {
     fn default() -> Self {
-        Self { pacing: Pacing::Gaps { scale: 1.0 }, window_s: None, files: None }
+        Self { pacing: Pacing::Gaps { scale: 1.0 }, window_s: None, files: None, synchronizations: false }
     }
 }
 
@@ -80,6 +84,7 @@ const LARGEST_END: u64 = 1 << 62;
 pub struct TraceProgram<'t> {
     trace: &'t Trace,
     pacing: Pacing,
+    synchronizations: bool,
     window_ns: Option<u64>,
     phases: u32,
     /// Those with requests, by MPI rank and then as in the trace.
@@ -147,8 +152,19 @@ impl<'t> TraceProgram<'t> {
         let (nodes, node_numbers) = number_nodes(trace, &processes);
         let window_ns = options.window_s.map(|window_s| (window_s * 1e9).round().max(1.0) as u64);
         let phases = window_ns.map_or(1, |window_ns| (last_start_ns / window_ns + 1).min(MAX_PHASES) as u32);
-        let pacing = options.pacing;
-        Ok(Self { trace, pacing, window_ns, phases, processes, nodes, node_numbers, files, file_numbers })
+        let RecordedOptions { pacing, synchronizations, .. } = *options;
+        Ok(Self {
+            trace,
+            pacing,
+            synchronizations,
+            window_ns,
+            phases,
+            processes,
+            nodes,
+            node_numbers,
+            files,
+            file_numbers,
+        })
     }
 
     /// The process of the trace that a process of the program is.
@@ -169,6 +185,13 @@ fn request_of<'e>(trace: &Trace, event: &'e Event) -> Option<(FileIndex, Request
     let reaches = event.offset.0.checked_add(event.bytes).is_some_and(|end| end <= LARGEST_END);
     let counts = reaches && trace.file(file).data_level() == Some(event.call.level());
     counts.then_some((file, kind, event))
+}
+
+/// The file that an event synchronizes.
+fn synchronized(trace: &Trace, event: &Event) -> Option<FileIndex> {
+    // What `fflush` hands over goes to the kernel, not to a server.
+    let is_one = event.operation() == Operation::Sync && event.call != Call::Fflush && event.errno == 0;
+    event.file.filter(|file| is_one && trace.file(*file).data_level() == Some(event.call.level()))
 }
 
 fn extent(trace: &Trace, index: ProcessIndex, wanted: &[bool]) -> Extent {
@@ -226,7 +249,7 @@ impl Program for TraceProgram<'_> {
 
     fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
         let events = self.trace.events_of(self.process_in_trace(process));
-        let steps = Steps { program: self, events, phase: 0, due: 0, wait: None, access: None, last_end_ns: 0 };
+        let steps = Steps { program: self, events, phase: 0, due: 0, wait: None, step: None, last_end_ns: 0 };
         Box::new(steps)
     }
 
@@ -243,16 +266,26 @@ struct Steps<'p, E> {
     /// Phase marks to be passed before what follows.
     due: u32,
     wait: Option<Step>,
-    access: Option<IoRequest>,
-    /// Of the requests so far.
+    step: Option<Step>,
+    /// Of the steps so far.
     last_end_ns: u64,
 }
 
 impl<E: Iterator<Item = Event>> Steps<'_, E> {
     fn take(&mut self, event: &Event) {
         let program = self.program;
-        let Some((file, kind, event)) = request_of(program.trace, event) else { return };
-        let Some(file) = program.file_numbers[file.0 as usize] else { return };
+        let number = |file: FileIndex| program.file_numbers[file.0 as usize];
+        let step = match request_of(program.trace, event) {
+            Some((file, kind, _)) => number(file)
+                .map(|file| Step::Access(IoRequest { file, kind, offset: event.offset, bytes: event.bytes })),
+            None if program.synchronizations => {
+                synchronized(program.trace, event).and_then(number).map(Step::Synchronize)
+            }
+            None => None,
+        };
+        if step.is_none() {
+            return;
+        }
         let scaled = |ns: u64, scale: f64| if scale == 1.0 { ns } else { (ns as f64 * scale).round() as u64 };
         self.due = program.phase_of(event.start.0).saturating_sub(self.phase);
         self.wait = match program.pacing {
@@ -264,7 +297,7 @@ impl<E: Iterator<Item = Event>> Steps<'_, E> {
             Pacing::AtOnce => None,
         };
         self.last_end_ns = self.last_end_ns.max(event.end.0);
-        self.access = Some(IoRequest { file, kind, offset: event.offset, bytes: event.bytes });
+        self.step = step;
     }
 }
 
@@ -281,8 +314,8 @@ impl<E: Iterator<Item = Event>> Iterator for Steps<'_, E> {
             if let Some(wait) = self.wait.take() {
                 return Some(wait);
             }
-            if let Some(request) = self.access.take() {
-                return Some(Step::Access(request));
+            if let Some(step) = self.step.take() {
+                return Some(step);
             }
             match self.events.next() {
                 Some(event) => self.take(&event),

@@ -11,7 +11,7 @@ fn stretches(program: &dyn Program, process: u32) -> Vec<u64> {
         match step {
             Step::Access(_) => *lengths.last_mut().expect("it begins with one") += 1,
             Step::Barrier => lengths.push(0),
-            Step::Think { .. } | Step::Until { .. } | Step::Phase => {}
+            Step::Think { .. } | Step::Until { .. } | Step::Synchronize(_) | Step::Phase => {}
         }
     }
     lengths

@@ -1,6 +1,10 @@
 use super::*;
+use crate::manifest::Manifest;
+use crate::slots::SlotBuffer;
 use crate::workload::{Generator, Pattern, TraceShape, Workload, write_trace};
-use stripewise_layout::{ByteCount, Direction};
+use stripewise_capture::clock::{Clock, Ticks};
+use stripewise_capture::format::{ClockPair, EXTENSION, Header, NO_OFFSET, RawEvent};
+use stripewise_layout::{ByteCount, Direction, FileOffset, WriteClass};
 
 const REQUESTS: u64 = 50;
 
@@ -115,4 +119,73 @@ fn what_makes_no_sense_is_refused() {
     assert!(refuse(RecordedOptions { pacing: Pacing::OwnTimes { scale: f64::NAN }, ..defaults() }).contains("NaN"));
     assert!(refuse(RecordedOptions { window_s: Some(0.0), ..defaults() }).contains("a window of 0 s"));
     assert!(refuse(RecordedOptions { files: Some(Vec::new()), ..defaults() }).contains("no read or write"));
+}
+
+/// Writes of 1 ms with a gap of 1 ms behind each, and after every fourth one of these calls.
+fn synchronizing(directory: &std::path::Path, calls: &[(Call, u32)]) -> Trace {
+    let mut manifest = Manifest::new("node0".to_owned(), vec!["writer".to_owned()], 0);
+    manifest.mpi_size = Some(1);
+    manifest.write(directory).unwrap();
+    let mut slots = SlotBuffer::default();
+    let file = slots.define_file(b"/f");
+    let mut ns = 1_000_000;
+    let mut note = |call, offset, bytes, errno| {
+        let event = RawEvent::new(call, file, offset, bytes, Ticks(ns), Ticks(ns + 1_000_000));
+        let write_class = (call == Call::Pwrite).then_some(WriteClass::Buffered);
+        slots.push_event(&RawEvent { errno, write_class, ..event });
+        ns += 2_000_000;
+    };
+    for number in 0..4 * calls.len() as u64 {
+        note(Call::Pwrite, FileOffset(number * 4096), 4096, 0);
+        if number % 4 == 3 {
+            let (call, errno) = calls[number as usize / 4];
+            note(call, NO_OFFSET, 0, errno);
+        }
+    }
+    let header = Header {
+        clock: Clock::Monotonic,
+        pid: 1000,
+        parent_pid: 1,
+        mpi_rank: Some(0),
+        mpi_size: 1,
+        start_wall_ns: 0,
+        start_monotonic_ns: 1_000_000,
+        start_ticks: 1_000_000,
+        ticks_per_second: 1_000_000_000,
+        lost: 0,
+        finished: true,
+        used_bytes: 0,
+        pairs: [ClockPair { sequence: 1, ticks: ns, monotonic_ns: ns }, ClockPair::default()],
+        node: b"node0",
+        program: b"writer",
+    };
+    slots.write(&directory.join(format!("node0.1000.{EXTENSION}")), &header).unwrap();
+    Trace::open(directory).unwrap()
+}
+
+#[test]
+fn synchronizations_are_steps_where_they_are_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    // One that failed made nothing durable, and `fflush` asks for nothing.
+    let calls = [(Call::Fsync, 0), (Call::Fdatasync, 0), (Call::Fsync, 5), (Call::Fflush, 0), (Call::Fsync, 0)];
+    let trace = synchronizing(directory.path(), &calls);
+    let of = |synchronizations| {
+        let program =
+            TraceProgram::new(&trace, &RecordedOptions { synchronizations, ..RecordedOptions::default() }).unwrap();
+        steps(&program, 0)
+    };
+    let counts = |steps: &[Step]| {
+        let synchronizations = steps.iter().filter(|step| **step == Step::Synchronize(ProgramFile(0))).count();
+        (synchronizations, steps.iter().filter(|step| matches!(step, Step::Access(_))).count())
+    };
+    assert_eq!((counts(&of(false)), counts(&of(true))), ((0, 20), (3, 20)));
+    let computed_ns = |steps: &[Step]| -> u64 {
+        let think = |step: &Step| if let Step::Think { nanoseconds } = step { *nanoseconds } else { 0 };
+        steps.iter().map(think).sum()
+    };
+    // The gaps between 20 writes and 5 calls; what is no step is part of a gap, unless nothing follows.
+    assert_eq!(computed_ns(&of(true)), 24_000_000 + 2_000_000);
+    assert_eq!(computed_ns(&of(false)), 24_000_000 - 1_000_000 + 4_000_000);
+    let at = |steps: &[Step]| steps.iter().position(|step| matches!(step, Step::Synchronize(_))).unwrap();
+    assert!(matches!(of(true)[at(&of(true)) - 2], Step::Access(IoRequest { offset, .. }) if offset.0 == 3 * 4096));
 }
