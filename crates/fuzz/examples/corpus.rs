@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use stripewise_broker::description::{self, Head, Line, Place, Sequence};
+use stripewise_broker::hosts::{Frame, Introduction, Kind, encode_hello};
 use stripewise_broker::rmt::lmdb::LmdbStore;
 use stripewise_broker::rmt::{
     Changes, ClusterRecord, FileRecord, FileState, Inode, LogRecord, MappingStore, NameKind, RegionRecord,
@@ -28,6 +29,7 @@ fn main() {
     table();
     traces();
     texts();
+    links();
 }
 
 fn write(target: &str, name: &str, bytes: &[u8]) {
@@ -322,6 +324,26 @@ fn traces() {
             write("manifest", &format!("generated-{number}"), &manifest);
         }
     }
+}
+
+fn links() {
+    let hello = encode_hello(&Introduction {
+        cluster: "c0ffee".to_owned(),
+        host: "node7".to_owned(),
+        machine: "0123456789abcdef".to_owned(),
+        process: 4711,
+        version: 1,
+    });
+    write("link", "refused", &[&hello[..], &Frame::encode_text(Kind::Refusal, 0, "host node7 was forgotten")].concat());
+    let frames = [
+        Frame::encode(Kind::Welcome, 0, &[]),
+        Frame::encode(Kind::Question, 1, b"which region?"),
+        Frame::encode(Kind::Notice, 0, &[7; 300]),
+        Frame::encode(Kind::Answer, 1, b"that one"),
+        Frame::encode_text(Kind::Failure, 2, "no such file"),
+        Frame::encode(Kind::Ping, 0, &[]),
+    ];
+    write("link", "talk", &[hello, frames.concat()].concat());
 }
 
 fn texts() {

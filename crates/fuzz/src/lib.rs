@@ -54,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "csv", kind: Kind::Text, run: targets::trace::run_csv, max_held_bytes: COUNTING },
     Target { name: "description", kind: Kind::Text, run: targets::description::run, max_held_bytes: MIB },
     Target { name: "iosig", kind: Kind::Text, run: targets::trace::run_iosig, max_held_bytes: COUNTING },
+    Target { name: "link", kind: Kind::Binary, run: targets::link::run, max_held_bytes: 4 * MIB },
     Target { name: "manifest", kind: Kind::Json, run: targets::manifest::run, max_held_bytes: MIB },
     Target { name: "plan", kind: Kind::Json, run: targets::plan::run, max_held_bytes: MIB },
     Target { name: "profile", kind: Kind::Json, run: targets::profile::run, max_held_bytes: MIB },

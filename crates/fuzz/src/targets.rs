@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod description;
+pub mod link;
 pub mod manifest;
 pub mod packet;
 pub mod plan;
