@@ -212,7 +212,10 @@ class Machine:
             host.pid = int(self._first_line(host.processes["first"], host.name))
             options = [MOUNT_OPTIONS[feature] for feature in self.without if feature in MOUNT_OPTIONS]
             host.processes["mount"] = self._spawn(self.mount_program, self.store, self.shared, host.pid, *options)
-            self._ip(self._network_pid, f"link add {host.name} type veth peer name eth0 netns {host.pid}",
+            # A host keeps its hardware address when it boots again: others remember it for a while.
+            hardware = "02:00:" + ":".join(f"{int(part):02x}" for part in host.address.split("."))
+            self._ip(self._network_pid,
+                     f"link add {host.name} type veth peer name eth0 address {hardware} netns {host.pid}",
                      f"link set {host.name} master bridge0", f"link set {host.name} up")
             self._ip(host.pid, f"addr add {host.address}/24 dev eth0", "link set eth0 up", "link set lo up",
                      f"route add default via {OUTSIDE}")

@@ -6,26 +6,59 @@ use crate::proof::Granted;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::UCred;
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Refusal, Reply};
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 
-/// One client's connection, and what the client has shown on it.
+/// One client's connection, and what the client has shown on it. Another host of the cluster has one too, which stands for all programs there.
 pub(crate) struct Connection {
     pub(crate) id: u64,
-    pub(crate) socket: OwnedFd,
+    pub(crate) end: End,
     pub(crate) peer: UCred,
     /// Of the peer, once they were asked for.
     pub(crate) groups: OnceLock<Vec<u32>>,
     pub(crate) client: Arc<Mutex<Client>>,
 }
 
+/// Who is at the other end.
+pub(crate) enum End {
+    /// A program of this host.
+    Program(OwnedFd),
+    /// The agent of the host of this name.
+    Host(String),
+}
+
+/// Connections of hosts have numbers from here on; those of programs are below.
+const FIRST_OF_HOSTS: u64 = 1 << 63;
+
 impl Connection {
-    /// Whether the client has closed the connection, or died.
+    /// That of another host. Its agent has checked what its programs may do; it is of the same user.
+    pub(crate) fn of_host(host: &str) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(FIRST_OF_HOSTS);
+        let peer =
+            UCred { pid: rustix::process::getpid(), uid: rustix::process::geteuid(), gid: rustix::process::getegid() };
+        let client = Client { greeted: true, ..Client::default() };
+        let end = End::Host(host.to_owned());
+        let id = NEXT.fetch_add(1, Relaxed);
+        Self { id, end, peer, groups: OnceLock::new(), client: Arc::new(Mutex::new(client)) }
+    }
+
+    /// The host that it stands for; `None`: a program of this one.
+    pub(crate) fn host(&self) -> Option<&str> {
+        match &self.end {
+            End::Program(_) => None,
+            End::Host(host) => Some(host),
+        }
+    }
+
+    /// Whether the client has closed the connection, or died. A host whose link has ended may come back.
     pub(crate) fn has_hung_up(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        let End::Program(socket) = &self.end else { return false };
+        let mut polled = [PollFd::new(socket, PollFlags::empty())];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
             && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }

@@ -1,8 +1,9 @@
 //! What every part of the broker needs: the cluster and its servers, the state directory, the mapping table, and who is alive.
 
 use crate::log::Log;
+use crate::others::Others;
 use crate::rados;
-use crate::rmt::{ClusterRecord, Table};
+use crate::rmt::{ClusterRecord, MappingStore, Table};
 use crate::under_way::UnderWay;
 use crate::{BrokerError, BrokerOptions, StepHook, guard, table};
 use rustix::fd::OwnedFd;
@@ -18,6 +19,15 @@ use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::processes::Processes;
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
 
+/// What a cluster of many hosts shares.
+pub(crate) struct Sharing {
+    pub(crate) table: Box<dyn MappingStore>,
+    /// Of the master.
+    pub(crate) others: Option<Arc<Others>>,
+    /// Cuts of files are numbered from here on; higher under every later master.
+    pub(crate) first_truncation: u64,
+}
+
 /// Shared by all parts; nothing in it changes but the table.
 pub(crate) struct Context {
     cluster: Cluster,
@@ -32,20 +42,22 @@ pub(crate) struct Context {
     /// By server.
     read_costs: Vec<ReadCost>,
     steps: Option<StepHook>,
-    /// Other hosts use the cluster too.
-    shared: bool,
     under_way: Arc<UnderWay>,
+    is_shared: bool,
+    others: Option<Arc<Others>>,
+    first_truncation: u64,
     /// Calls of servers that may yet change what programs use hold it as well.
     _lock: Arc<BrokerLock>,
 }
 
 impl Context {
-    /// Opens the table, which is read from end to end first.
+    /// Opens the table: that of the state directory, which is read from end to end first, or the one that hosts share.
     pub(crate) fn open(
         cluster: &Cluster,
         state: StateDirectory,
-        lock: BrokerLock,
+        lock: Arc<BrokerLock>,
         options: BrokerOptions,
+        sharing: Option<Sharing>,
     ) -> Result<Self, BrokerError> {
         let state = Arc::new(state);
         let log = Log::new(&state);
@@ -55,12 +67,17 @@ impl Context {
         let emulated = cluster.servers.iter().any(|server| is_emulated(&server.url));
         let stations =
             if emulated { Some(Stations::establish_at(state.run(), "stations", cluster.servers.len())?) } else { None };
-        let lock = Arc::new(lock);
         let servers = watched_servers(cluster, &lock, &options);
-        let table = table::open(&state, &log, &servers, processes, |table| match &options.wrap_table {
-            Some(wrap) => wrap(table),
-            None => table,
-        })?;
+        let (others, first_truncation) =
+            sharing.as_ref().map_or((None, 0), |sharing| (sharing.others.clone(), sharing.first_truncation));
+        let is_shared = options.shared || sharing.is_some();
+        let table = match sharing {
+            Some(sharing) => table::open_shared(sharing.table, &state, &servers)?,
+            None => table::open(&state, &log, &servers, processes, |table| match &options.wrap_table {
+                Some(wrap) => wrap(table),
+                None => table,
+            })?,
+        };
         table.belong_to(&ClusterRecord {
             id: cluster.id.clone(),
             servers: cluster.servers.iter().map(|server| server.name.clone()).collect(),
@@ -82,10 +99,32 @@ impl Context {
             stations,
             read_costs,
             steps,
-            shared: options.shared,
             under_way: Arc::default(),
+            is_shared,
+            others,
+            first_truncation,
             _lock: lock,
         })
+    }
+
+    /// Whether other hosts use the cluster too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// The other hosts, on the master of a cluster that has many.
+    pub(crate) fn others(&self) -> Option<&Arc<Others>> {
+        self.others.as_ref()
+    }
+
+    /// Whether another host may have the file open.
+    pub(crate) fn is_elsewhere(&self, file: FileId) -> bool {
+        self.others.as_ref().is_some_and(|others| others.has(file))
+    }
+
+    /// See [`Sharing::first_truncation`].
+    pub(crate) fn first_truncation(&self) -> u64 {
+        self.first_truncation
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
@@ -107,11 +146,6 @@ impl Context {
 
     pub(crate) fn table(&self) -> &Table {
         &self.table
-    }
-
-    /// Whether other hosts use the cluster too.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.shared
     }
 
     /// In the order of cluster.toml.

@@ -80,16 +80,9 @@ impl Identities {
         was.inode == is.inode && was.born_ns == is.born_ns && was.born_ns != 0 && record.boot != self.context.boot()
     }
 
-    /// What the file behind `proof` says, if it is a stub's text and the broker may read it.
+    /// See [`text_of`].
     pub(crate) fn text_of(&self, proof: &Proof) -> Option<Stub> {
-        if !size_may_be_stub(proof.facts.size_bytes) {
-            return None;
-        }
-        let path = format!("/proc/self/fd/{}", proof.descriptor.as_raw_fd());
-        let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let mut bytes = [0; STUB_BYTES];
-        rustix::io::pread(&opened, &mut bytes, 0).ok()?;
-        Stub::parse(&bytes).ok().flatten()
+        text_of(proof)
     }
 
     /// Finds the file that the stub behind `proof` stands for, and that it is the one asked for.
@@ -146,6 +139,18 @@ impl Identities {
     pub(crate) fn forget_copy(&self, path: &str) {
         guard(&self.copies).remove(path);
     }
+}
+
+/// What the file behind `proof` says, if it is a stub's text and this process may read it.
+pub(crate) fn text_of(proof: &Proof) -> Option<Stub> {
+    if !size_may_be_stub(proof.facts.size_bytes) {
+        return None;
+    }
+    let path = format!("/proc/self/fd/{}", proof.descriptor.as_raw_fd());
+    let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut bytes = [0; STUB_BYTES];
+    rustix::io::pread(&opened, &mut bytes, 0).ok()?;
+    Stub::parse(&bytes).ok().flatten()
 }
 
 pub(crate) fn write_stub(descriptor: &OwnedFd, text: &[u8]) -> rustix::io::Result<()> {

@@ -11,8 +11,10 @@
 //! |---|---|---|
 //! | `context` | `Context` | cluster, servers, state directory, mapping table, processes |
 //! | `rmt`, `table`, `description` | | the mapping table; what is done with it at a start and a stop; what servers are told |
-//! | `coordination`, `etcd` | | the table that hosts share, and the election of its writer; both in etcd or (`rados::coordination`) a pool of Ceph. Nothing above uses them yet |
-//! | `hosts` | | links between the agents of a cluster's hosts. Nothing above uses them yet |
+//! | `coordination`, `etcd` | | the table that hosts share, and the election of its writer; both in etcd or (`rados::coordination`) a pool of Ceph |
+//! | `hosts` | | links between the agents of a cluster's hosts |
+//! | `host_messages` | | what agents of hosts and their master ask each other |
+//! | `others` | `Others` | the other hosts, as the master sees them |
 //! | `flushing` | `Flusher` | makes the table's changes durable that nobody has synced |
 //! | `under_way` | `UnderWay` | I/O that the broker does for processes |
 //! | `proof`, `ancestors`, `aside`, `connection`, `permission` | | what a descriptor proves; a client's connection, and what its user may do |
@@ -45,13 +47,15 @@
 //! | `check` | `Checks` | orphans, lost stubs, and their repair |
 //! | `recovery`, `rebuilding` | `Recovery` | what a predecessor left unfinished; a new mapping table from what is left |
 //! | `parts` | `Parts` | all of them put together, and what each request means |
-//! | `service` | | the socket, connections, worker threads |
+//! | `serving`, `service` | | the socket, connections, worker threads, and what they are served by |
+//! | `agent` | `Agent` | of a cluster of many hosts: the master, or who follows it |
 //!
 //! Locks, in the order in which they may be taken: that of a file's fragments (`FileFragments::hold`), the file's (`Managed::inner`), then that of a
 //! part: capacity's, the queue's, the discards', the name notes'; the names', the inodes' and the files' alone. No part holds its own while it calls another, but for capacity,
 //! which is held while a request's regions are chosen. A file's lock is held across its slow work, so a slow truncation delays that file's requests and no others.
 #![deny(clippy::print_stdout)]
 
+mod agent;
 mod agent_lanes;
 // A fixture of the integration tests, which name this crate, serves unit tests too.
 #[cfg(test)]
@@ -73,6 +77,7 @@ mod file_memory;
 mod files;
 mod flushing;
 mod fragments;
+mod host_messages;
 pub mod hosts;
 mod identities;
 mod idleness;
@@ -90,6 +95,7 @@ mod names;
 mod objects;
 mod observing;
 mod occupancy;
+mod others;
 mod parts;
 mod permission;
 mod placements;
@@ -104,6 +110,7 @@ mod replicas;
 pub mod rmt;
 mod search;
 mod service;
+mod serving;
 mod standing;
 mod table;
 mod threads;
@@ -111,6 +118,8 @@ mod throttle;
 mod truncation;
 mod under_way;
 
+use crate::agent::Agent;
+use crate::context::{Context, Sharing};
 use crate::log::note;
 use crate::parts::Parts;
 use crate::rmt::{MappingStore, RmtError, TABLE_VERSION};
@@ -157,6 +166,8 @@ pub enum BrokerError {
         state.display()
     )]
     StateFull { state: PathBuf, what: String },
+    #[error("{what}")]
+    Coordinator { what: String },
     #[error("{action}: {source}")]
     Os { action: &'static str, source: rustix::io::Errno },
 }
@@ -236,7 +247,24 @@ pub struct Standby {
 #[derive(Default)]
 struct StandbyState {
     cancelled: AtomicBool,
-    outcome: Mutex<Option<Result<BrokerHandle, BrokerError>>>,
+    outcome: Mutex<Option<Result<Serving, BrokerError>>>,
+}
+
+/// Who serves the programs of this host.
+enum Serving {
+    /// Of a cluster of one host.
+    Broker(BrokerHandle),
+    /// Of a cluster of many.
+    Agent(Agent),
+}
+
+impl Serving {
+    fn cleaned(&self) -> Vec<String> {
+        match self {
+            Self::Broker(broker) => broker.cleaned.clone(),
+            Self::Agent(agent) => agent.cleaned(),
+        }
+    }
 }
 
 /// Starts brokers.
@@ -251,7 +279,10 @@ impl Broker {
     fn try_start(cluster: &Cluster, options: BrokerOptions) -> Result<Started, BrokerError> {
         let state = Self::state_of(cluster, &options)?;
         match state.try_lock()? {
-            Some(lock) => Self::serve(cluster, state, lock, options).map(Started::Serving),
+            Some(_) if cluster.coordinator.is_some() => {
+                Err(BrokerError::Cluster { what: "a cluster of many hosts is served by an agent".to_owned() })
+            }
+            Some(lock) => Self::serve(cluster, state, Arc::new(lock), options, None).map(Started::Serving),
             None => Ok(Started::AlreadyRunning { process: state.holder() }),
         }
     }
@@ -265,7 +296,7 @@ impl Broker {
         let shared = Arc::new(StandbyState::default());
         let state = Self::state_of(cluster, &options)?;
         if let Some(lock) = state.try_lock()? {
-            *guard(&shared.outcome) = Some(Ok(Self::serve(cluster, state, lock, options)?));
+            *guard(&shared.outcome) = Some(Ok(Self::begin(cluster, state, lock, options)?));
             return Ok(Standby { shared });
         }
         let (cluster, waiting) = (cluster.clone(), Arc::clone(&shared));
@@ -274,7 +305,7 @@ impl Broker {
                 // Held through the start, so that a cancelled standby never begins to serve.
                 let mut outcome = guard(&waiting.outcome);
                 if !waiting.cancelled.load(Ordering::SeqCst) {
-                    *outcome = Some(Ok(Self::serve(&cluster, state, lock, options)?));
+                    *outcome = Some(Ok(Self::begin(&cluster, state, lock, options)?));
                 }
                 Ok(())
             });
@@ -285,6 +316,19 @@ impl Broker {
         // Not joined: a blocked lock cannot be called off. It ends with the process, or lets go at once when cancelled.
         threads::spawn("stripewise-standby", wait)?;
         Ok(Standby { shared })
+    }
+
+    fn begin(
+        cluster: &Cluster,
+        state: StateDirectory,
+        lock: BrokerLock,
+        options: BrokerOptions,
+    ) -> Result<Serving, BrokerError> {
+        let lock = Arc::new(lock);
+        match &cluster.coordinator {
+            Some(coordinator) => Agent::start(cluster, coordinator, lock, options).map(Serving::Agent),
+            None => Self::serve(cluster, state, lock, options, None).map(Serving::Broker),
+        }
     }
 
     fn state_of(cluster: &Cluster, options: &BrokerOptions) -> Result<StateDirectory, BrokerError> {
@@ -298,11 +342,14 @@ impl Broker {
     fn serve(
         cluster: &Cluster,
         state: StateDirectory,
-        lock: BrokerLock,
+        lock: Arc<BrokerLock>,
         options: BrokerOptions,
+        sharing: Option<Sharing>,
     ) -> Result<BrokerHandle, BrokerError> {
         let listener = state.listen()?;
-        let core = Arc::new(Parts::new(cluster, state, lock, options)?);
+        let idle_after = options.idle_after;
+        let context = Context::open(cluster, state, lock, options, sharing)?;
+        let core = Arc::new(Parts::new(cluster, context, idle_after)?);
         let cleaned = core.recover()?;
         note!(core.context().log(), info, "broker started");
         for line in &cleaned {
@@ -311,7 +358,7 @@ impl Broker {
         let movers = Some(Movers::start(core.moves())?);
         let keeper = Some(fragments::Keeper::start(core.fragments())?);
         let flusher = Some(flushing::Flusher::start(core.context())?);
-        let service = Some(service::Service::start(Arc::clone(&core), listener)?);
+        let service = Some(service::Service::start(Arc::clone(&core) as _, listener)?);
         let converter = Some(min_size::Converter::start(core.context(), core.min_sizes())?);
         Ok(BrokerHandle { core, service, movers, keeper, flusher, converter, cleaned })
     }
@@ -361,7 +408,9 @@ impl BrokerHandle {
             self.core.settle_all();
             drop(self.flusher.take());
             let context = self.core.context();
-            table::keep_good_copy(context.table(), context.state(), context.log());
+            if !context.is_shared() {
+                table::keep_good_copy(context.table(), context.state(), context.log());
+            }
             note!(self.core.context().log(), info, "broker stopped");
         }
     }
@@ -384,7 +433,7 @@ impl Standby {
     #[must_use]
     pub fn cleaned(&self) -> Vec<String> {
         match &*guard(&self.shared.outcome) {
-            Some(Ok(handle)) => handle.cleaned.clone(),
+            Some(Ok(serving)) => serving.cleaned(),
             _ => Vec::new(),
         }
     }

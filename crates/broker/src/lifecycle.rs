@@ -370,7 +370,12 @@ impl Lifecycle {
         if inner.freed {
             return Ok(true);
         }
-        if !inner.openers.is_empty() || inner.holder.is_some() || !self.quiescing.users(managed).is_empty() {
+        let is_elsewhere = self.context.is_elsewhere(managed.file);
+        if is_elsewhere
+            || !inner.openers.is_empty()
+            || inner.holder.is_some()
+            || !self.quiescing.users(managed).is_empty()
+        {
             return Ok(false);
         }
         let is_unlinked = matches!(inner.record.state, FileState::Unlinked);

@@ -85,6 +85,10 @@ impl Loader {
                 self.memory.build(file, &record, last)?.0
             }
         };
+        if self.context.is_shared() {
+            // While another was master, this host knew a lower bound only.
+            memory.1.extend_to(durable_size_bytes);
+        }
         if was_put_away {
             memory.0.notices().set_unsynced_descriptions(record.put_away_unsynced);
         }
@@ -103,7 +107,7 @@ impl Loader {
             logs: self.context.table().logs(Some(file))?.into_iter().map(|(_, disk, record)| (disk, record)).collect(),
             ..Inner::new(record, placement)
         };
-        let managed = Managed::new(file, memory, inner);
+        let managed = Managed::new(file, memory, inner).with_truncations(self.context.first_truncation());
         self.settle(&managed, is_new, is_durable)?;
         Ok(managed)
     }
@@ -121,7 +125,7 @@ impl Loader {
         self.describing.describe_loaded(managed, &mut inner)?;
         self.publish_all(managed, &inner)?;
         self.logs.load_logs(managed, &mut inner)?;
-        if is_new {
+        if is_new && !self.context.is_elsewhere(file) {
             self.restore_unsynced(file, &inner);
         }
         if !is_new {
@@ -130,7 +134,10 @@ impl Loader {
         // An absent server does not keep the file from being used: what it was to cut is noted.
         let truncated = match inner.record.truncating_to_bytes {
             Some(size) => self.truncation.finish_truncation(managed, &mut inner, &mut work, size, || {}),
-            None if is_new => self.truncation.truncate_leftovers(managed, &mut inner, &mut work),
+            // What lies beyond the size may be what another host has written and not told yet.
+            None if is_new && !self.context.is_elsewhere(file) => {
+                self.truncation.truncate_leftovers(managed, &mut inner, &mut work)
+            }
             None => Ok(()),
         };
         if is_new

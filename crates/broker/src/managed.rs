@@ -13,7 +13,8 @@ use crate::proof::Facts;
 use crate::rmt::{FileRecord, LogRecord, RegionRecord, ReplicaRecord};
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, Generation, Layout, Placement, RegionGeometry, RegionIndex, ServerId};
 use stripewise_store::protocol::{FileStatus, Refusal, WantedReplicas, state_full};
@@ -32,6 +33,8 @@ pub(crate) struct Managed {
     pub(crate) fragments: FileFragments,
     /// The gate stays shut although nobody is at work on the file: a server may yet cut it.
     pub(crate) stays_shut: AtomicBool,
+    /// Of a file that hosts share: raised by every cut, so that sizes from before it are told from later ones.
+    pub(crate) truncations: AtomicU64,
     /// Servers that may hold anything of the file, if this broker made it; `None`: any may.
     reached: Mutex<Option<BTreeSet<ServerId>>>,
     pub(crate) inner: Mutex<Inner>,
@@ -41,7 +44,22 @@ impl Managed {
     pub(crate) fn new(file: FileId, (control, extent, slots): (ControlBlock, Extent, Slots), inner: Inner) -> Self {
         let (fragments, stays_shut) = (FileFragments::default(), AtomicBool::new(false));
         let (reached, inner) = (Mutex::new(None), Mutex::new(inner));
-        Self { file, control, extent, slots, fragments, stays_shut, reached, inner }
+        Self { file, control, extent, slots, fragments, stays_shut, truncations: AtomicU64::new(0), reached, inner }
+    }
+
+    /// Cuts are numbered from here on.
+    pub(crate) fn with_truncations(self, truncations: u64) -> Self {
+        self.truncations.store(truncations, SeqCst);
+        self
+    }
+
+    /// Another host knows of this size, which it learned after cut number `truncations`.
+    pub(crate) fn raise_to(&self, size_bytes: u64, truncations: u64) {
+        // Cuts hold the lock.
+        let _inner = guard(&self.inner);
+        if truncations >= self.truncations.load(SeqCst) {
+            self.extent.extend_to(size_bytes);
+        }
     }
 
     /// A file of which no server has heard yet.

@@ -1,10 +1,13 @@
 //! The parts of a broker, put together, and the requests on top of them.
 
 mod admin;
+mod hosts;
 mod requests;
+mod serving;
 
 pub(crate) use requests::is_heard_of_the_gone;
 
+use crate::BrokerError;
 use crate::agent_lanes::AgentLanes;
 use crate::capacity::Capacity;
 use crate::check::Checks;
@@ -37,11 +40,9 @@ use crate::replicas::Replicas;
 use crate::search::StubSearch;
 use crate::throttle::Throttle;
 use crate::truncation::Truncation;
-use crate::{BrokerError, BrokerOptions};
 use std::sync::Arc;
 use std::time::Duration;
-use stripewise_layout::{Cluster, FileId};
-use stripewise_store::state::{BrokerLock, StateDirectory};
+use stripewise_layout::Cluster;
 
 /// What requests are carried out with. All its methods are requests, or what follows when a client goes.
 pub(crate) struct Parts {
@@ -201,14 +202,8 @@ impl Regions {
 }
 
 impl Parts {
-    pub(crate) fn new(
-        cluster: &Cluster,
-        state: StateDirectory,
-        lock: BrokerLock,
-        options: BrokerOptions,
-    ) -> Result<Self, BrokerError> {
-        let idle_after = options.idle_after;
-        let base = Base::new(cluster, Context::open(cluster, state, lock, options)?, idle_after)?;
+    pub(crate) fn new(cluster: &Cluster, context: Context, idle_after: Option<Duration>) -> Result<Self, BrokerError> {
+        let base = Base::new(cluster, context, idle_after)?;
         let regions = Regions::new(cluster, &base, idle_after)?;
         let loader = Arc::new(Loader::new(
             &base.context,
@@ -294,14 +289,6 @@ impl Parts {
         &self.base.context
     }
 
-    pub(crate) fn agent_lanes(&self) -> &AgentLanes {
-        &self.base.agent_lanes
-    }
-
-    pub(crate) fn rechecks(&self) -> &Rechecks {
-        &self.base.rechecks
-    }
-
     pub(crate) fn queue(&self) -> &MoveQueue {
         &self.regions.queue
     }
@@ -334,15 +321,5 @@ impl Parts {
     /// See [`Lifecycle::settle_all`].
     pub(crate) fn settle_all(&self) {
         self.lifecycle.settle_all();
-    }
-
-    /// See [`Lifecycle::sync_removals`].
-    pub(crate) fn sync_removals(&self) {
-        self.lifecycle.sync_removals();
-    }
-
-    /// Looks at a file whose last user may have died; true when it need not be looked at again.
-    pub(crate) fn recheck_again(&self, file: FileId) -> bool {
-        self.name_changes.recheck_again(file)
     }
 }

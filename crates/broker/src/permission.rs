@@ -4,7 +4,7 @@
 //! said of a name is taken only from a user whom the kernel would let change it, by the directory's owner, mode and access control list, and by
 //! the rule of directories with the sticky bit. The user's numbers are those that the kernel noted when the connection was made.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, End};
 use crate::proof::Facts;
 use crate::rmt::Place;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -70,7 +70,10 @@ impl Connection {
 
     fn groups(&self) -> &[u32] {
         self.groups.get_or_init(|| {
-            let mut groups = groups_of_peer(&self.socket).unwrap_or_default();
+            let mut groups = match &self.end {
+                End::Program(socket) => groups_of_peer(socket).unwrap_or_default(),
+                End::Host(_) => Vec::new(),
+            };
             groups.push(self.peer.gid.as_raw());
             groups
         })

@@ -90,6 +90,8 @@ impl Placer {
                 _ => break,
             }
         }
+        // Other hosts would go on reading zeros behind the first stripe.
+        let bytes = if self.context.is_shared() { u64::MAX } else { bytes };
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });

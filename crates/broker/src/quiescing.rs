@@ -13,6 +13,7 @@ mod host;
 pub(crate) use gate::ShutGate;
 
 use crate::context::Context;
+use crate::host_messages::Known;
 use crate::managed::{Inner, Managed};
 use crate::rechecks::Rechecks;
 use host::{Host, ThisHost};
@@ -209,7 +210,21 @@ impl Quiescing {
     /// Shuts the file's gate until the result is dropped. Refused while the file stays shut because of an earlier cut.
     pub(crate) fn shut<'a>(&'a self, managed: &'a Managed) -> Result<ShutGate<'a>, Refusal> {
         self.open_when_truncated(managed)?;
-        Ok(ShutGate::new(self, managed))
+        let gate = ShutGate::new(self, managed);
+        if let Some(others) = self.context.others() {
+            // The file is as long as any host knows.
+            let size_bytes = others.shut(managed.file, managed.truncations.load(SeqCst))?;
+            managed.extent.extend_to(size_bytes);
+        }
+        Ok(gate)
+    }
+
+    fn open_everywhere(&self, managed: &Managed) {
+        managed.control.gate().open();
+        if let Some(others) = self.context.others() {
+            let (size_bytes, truncations) = (managed.extent.size_bytes(), managed.truncations.load(SeqCst));
+            others.open(managed.file, Known { size_bytes, truncations });
+        }
     }
 
     /// Opens a file that stayed shut because a server might yet cut it; an error while it still might.
@@ -226,7 +241,7 @@ impl Quiescing {
             return Err(Refusal::Server { server, what });
         }
         if managed.stays_shut.swap(false, SeqCst) {
-            managed.control.gate().open();
+            self.open_everywhere(managed);
         }
         Ok(())
     }
@@ -237,7 +252,7 @@ impl Quiescing {
             managed.stays_shut.store(true, SeqCst);
             self.rechecks.recheck(managed.file);
         } else if managed.control.gate().is_shut() {
-            managed.control.gate().open();
+            self.open_everywhere(managed);
         }
     }
 

@@ -181,7 +181,7 @@ impl Recovery {
             }
             FileState::Creating => {
                 let mut inner = guard(&managed.inner);
-                if !self.quiescing.users(managed).is_empty() {
+                if self.context.is_elsewhere(managed.file) || !self.quiescing.users(managed).is_empty() {
                     self.rechecks.recheck(managed.file);
                 } else if self.search.stands_at_its_path(record)? || self.has_other_name(managed.file, record)? {
                     self.lifecycle.set_state(managed, &mut inner, FileState::Live)?;

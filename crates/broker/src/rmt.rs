@@ -22,6 +22,7 @@
 //! | `m` directory | [`Placement`] of new files below a managed directory |
 //! | `e` path | [`Placement`] of a file that a plan expects |
 //! | `x` path | list of [`WantedReplicas`] of such a file |
+//! | `a` host | [`HostRecord`]: another host of the cluster may have files open |
 //! | `h` | [`HeadRecord`]: how many records there are and their digest, replaced with every transaction |
 //!
 //! Numbers in keys are big-endian (`keys`). A value is a record (`records`) followed by a checksum of 8 bytes (`sealed`).
@@ -76,7 +77,9 @@ pub use inode::Inode;
 pub(crate) use keys::describe;
 use keys::{discard_key, file_in, file_key, inode_key, log_key, name_key, region_key, replica_key};
 use minicbor::Decode;
-pub use records::{ClusterRecord, FileRecord, FileState, HeadRecord, LogRecord, RegionRecord, ReplicaRecord};
+pub use records::{
+    ClusterRecord, FileRecord, FileState, HeadRecord, HostRecord, LogRecord, RegionRecord, ReplicaRecord,
+};
 use records::{DiscardRecord, InodeRecord, PlacementRecord, WantedRecord, encode};
 pub use seam::{Batch, Entries, MappingStore};
 use std::collections::BTreeMap;
@@ -373,6 +376,21 @@ impl Table {
             .iter()
             .map(|(key, value)| Ok((file_in(key), decode(key, value)?)))
             .collect()
+    }
+
+    /// The hosts that may have files open, by what is noted in a store.
+    pub fn hosts_in(store: &dyn MappingStore) -> Result<Vec<String>, RmtError> {
+        let entries = store.scan(b"a", None, SCAN)?;
+        Ok(entries.iter().map(|(key, _)| String::from_utf8_lossy(&key[1..]).into_owned()).collect())
+    }
+
+    /// Notes, durably, that a host is there, or that it is not.
+    pub fn note_host(&self, host: &str, is_there: bool) -> Result<(), RmtError> {
+        let key = name_key(b'a', host)?;
+        match self.store.get(&key)?.is_some() == is_there {
+            true => Ok(()),
+            false => self.set(key, is_there.then(|| encode(&HostRecord {}))),
+        }
     }
 
     /// Every file.

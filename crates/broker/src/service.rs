@@ -4,9 +4,10 @@
 //! is served by one thread at a time, in order, and any thread serves any. When a thread takes work and no other is idle, one
 //! more is started, so that slow requests on some files do not keep the others waiting; threads in excess end.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, End};
 use crate::log::note;
-use crate::parts::{Parts, is_heard_of_the_gone};
+use crate::parts::is_heard_of_the_gone;
+use crate::serving::Serves;
 use crate::threads;
 use crate::{BrokerError, guard};
 use rustix::event::{EventfdFlags, epoll};
@@ -33,7 +34,7 @@ const SEND_PATIENCE: Duration = Duration::from_secs(30);
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 struct Shared {
-    core: Arc<Parts>,
+    core: Arc<dyn Serves>,
     epoll: OwnedFd,
     wake: OwnedFd,
     listener: OwnedFd,
@@ -50,7 +51,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn start(core: Arc<Parts>, listener: OwnedFd) -> Result<Self, BrokerError> {
+    pub(crate) fn start(core: Arc<dyn Serves>, listener: OwnedFd) -> Result<Self, BrokerError> {
         let fault = |action| move |source| BrokerError::Os { action, source };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fault("making an epoll set"))?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(fault("making an eventfd"))?;
@@ -176,10 +177,11 @@ impl Shared {
         let peer = rustix::net::sockopt::socket_peercred(&socket)?;
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_PATIENCE))?;
         let id = self.next.fetch_add(1, Ordering::SeqCst);
-        let connection = Arc::new(Connection { id, socket, peer, groups: OnceLock::new(), client: Arc::default() });
+        let end = End::Program(socket);
+        let connection = Arc::new(Connection { id, end, peer, groups: OnceLock::new(), client: Arc::default() });
         guard(&self.connections).insert(id, Arc::clone(&connection));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-        epoll::add(&self.epoll, &connection.socket, epoll::EventData::new_u64(id), flags).inspect_err(|_| {
+        epoll::add(&self.epoll, socket_of(&connection), epoll::EventData::new_u64(id), flags).inspect_err(|_| {
             guard(&self.connections).remove(&id);
         })
     }
@@ -189,27 +191,28 @@ impl Shared {
         let Some(connection) = guard(&self.connections).get(&number).cloned() else { return };
         // If serving panics, the client sees a closed connection instead of waiting for ever.
         let mut ending = Ending { shared: self, connection: &connection, lives: false };
-        match packet::receive::<Request>(&connection.socket) {
+        match packet::receive::<Request>(socket_of(&connection)) {
             // Its answer would reach nobody; the next packet may be one that is heard.
             Ok((request, _)) if connection.has_hung_up() && !is_heard_of_the_gone(&request) => ending.lives = true,
             Ok((request @ Request::Unanswered(_), descriptors)) => {
-                if let (Reply::Refused(refusal), _) = self.core.answer(&connection, request, descriptors) {
+                let answer = self.core.answer(&connection, request, descriptors);
+                ending.lives = answer.is_some();
+                if let Some((Reply::Refused(refusal), _)) = answer {
                     note!(self.core.context().log(), warn, error = %refusal, "what a client reported is not recorded");
                 }
-                ending.lives = true;
             }
             Ok((request, descriptors)) => {
-                let (reply, descriptors) = self.core.answer(&connection, request, descriptors);
+                let Some((reply, descriptors)) = self.core.answer(&connection, request, descriptors) else { return };
                 let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-                ending.lives = packet::send(&connection.socket, &reply, &borrowed).is_ok();
+                ending.lives = packet::send(socket_of(&connection), &reply, &borrowed).is_ok();
                 drop(descriptors);
-                self.core.begin_ahead(&connection);
+                self.core.has_answered(&connection);
             }
             Err(PacketError::Malformed(error)) => {
                 let what =
                     format!("the broker does not understand the request ({error}); use one version of stripewise");
                 let reply = Reply::Refused(Refusal::Invalid { what });
-                ending.lives = packet::send(&connection.socket, &reply, &[]).is_ok();
+                ending.lives = packet::send(socket_of(&connection), &reply, &[]).is_ok();
             }
             Err(PacketError::Closed | PacketError::Truncated | PacketError::Os(_)) => {}
         }
@@ -230,13 +233,21 @@ impl Shared {
     fn sweep(&self) {
         let is_over = || self.stopping.load(Ordering::SeqCst);
         while let Some(files) = self.core.rechecks().next(RECHECK_INTERVAL, is_over) {
-            self.core.sync_removals();
+            self.core.begin_rechecks();
             for file in files {
                 if self.core.recheck_again(file) {
                     self.core.rechecks().forget(file);
                 }
             }
         }
+    }
+}
+
+/// Only programs of this host are served here.
+fn socket_of(connection: &Connection) -> &OwnedFd {
+    match &connection.end {
+        End::Program(socket) => socket,
+        End::Host(host) => unreachable!("host {host} has no socket"),
     }
 }
 
@@ -250,10 +261,10 @@ struct Ending<'a> {
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let connection = self.connection;
-        if self.lives && self.shared.arm(&connection.socket, connection.id).is_ok() {
+        if self.lives && self.shared.arm(socket_of(connection), connection.id).is_ok() {
             return;
         }
-        let _ = epoll::delete(&self.shared.epoll, &connection.socket);
+        let _ = epoll::delete(&self.shared.epoll, socket_of(connection));
         guard(&self.shared.connections).remove(&connection.id);
         self.shared.core.connection_ended(connection);
     }

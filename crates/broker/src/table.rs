@@ -12,6 +12,18 @@ use stripewise_store::server::ObjectStore;
 use stripewise_store::shared::processes::Processes;
 use stripewise_store::state::StateDirectory;
 
+/// Opens the table that hosts share, over its engine. An engine keeps its own copies and finds its own damages; every value has a checksum all the same.
+pub(crate) fn open_shared(
+    store: Box<dyn MappingStore>,
+    state: &StateDirectory,
+    servers: &[Box<dyn ObjectStore>],
+) -> Result<Table, BrokerError> {
+    if store.scan(b"", None, 1).map_err(BrokerError::from)?.is_empty() {
+        refuse_lost_table(state, servers)?;
+    }
+    Ok(Table::new(store)?)
+}
+
 /// Opens the table of this state directory, if all is well with it.
 pub(crate) fn open(
     state: &StateDirectory,

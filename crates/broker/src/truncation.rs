@@ -24,6 +24,7 @@ use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
 use repeated::UnderWay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{ObjectName, Operation, ServerError};
@@ -87,7 +88,9 @@ impl Truncation {
             .regions
             .last_key_value()
             .is_some_and(|(last, _)| geometry.start_of(RegionIndex(last.0 + 1)).0 > before.min(size_bytes));
-        if size_bytes >= before && !may_have_leftovers && !inner.record.has_leftovers {
+        // Another host may know of a longer file than this one.
+        let is_elsewhere = self.context.is_elsewhere(managed.file);
+        if size_bytes >= before && !may_have_leftovers && !inner.record.has_leftovers && !is_elsewhere {
             let under_way = UnderWay::begin(&self.context, managed, by, size_bytes, true);
             managed.extent.extend_to(size_bytes);
             self.context.step("truncate: extended");
@@ -188,6 +191,7 @@ impl Truncation {
         note_done();
         self.context.step("truncate: noted");
         // Before the intent goes: after a crash the shared size counts.
+        managed.truncations.fetch_add(1, SeqCst);
         managed.extent.truncate_to(size_bytes);
         managed.control.set_durable_size_bytes(Some(size_bytes));
         self.context.step("truncate: size set");

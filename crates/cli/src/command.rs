@@ -92,6 +92,7 @@ commands! {
     Apply(apply::ApplyArgs) = "apply";
     Run(run::RunArgs) = "run";
     Daemon(daemon::DaemonArgs) = "daemon";
+    Host(host::HostArgs) = "host";
     Phase(phase::PhaseArgs) = "phase";
     Restripe(restripe::RestripeArgs) = "restripe";
     Migrate(migrate::MigrateArgs) = "migrate";

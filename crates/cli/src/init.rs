@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 use stripewise::emulated::EmulatedServers;
-use stripewise::init::{CephOptions, DEFAULT_STATE, InitOptions, Initialized, NamedClass, NamedServer, init};
+use stripewise::init::{CephOptions, InitOptions, Initialized, NamedClass, NamedServer, init};
 use stripewise::table::Table;
 use stripewise_layout::ByteCount;
 
@@ -15,6 +15,7 @@ use stripewise_layout::ByteCount;
 #[command(after_help = "\
 Examples:
   stripewise init --server hdd0=hdd:/mnt/a --server ssd0=ssd:/mnt/nvme:100GiB
+  stripewise init --etcd http://etcd1:2379 --listen eth0 --server ost0=hdd:/lustre/ost0 --server ost1=ssd:/lustre/ost1
   stripewise init --emulated 12xhdd-7200,4xsata-ssd-2012:64MiB --link gigabit --region 4MiB
   stripewise init --ceph --user stripewise --create-pools")]
 pub(crate) struct InitArgs {
@@ -58,16 +59,24 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "SIZE", default_value_t = InitOptions::default().region)]
     region: ByteCount,
 
-    /// Where the mapping table and what programs share lie; on a local file system
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STATE)]
-    state: PathBuf,
+    /// Where what the programs of a host share lies, and the mapping table of a cluster of one host; on a local file system [default: stripewise-state, in /dev/shm with --etcd]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+
+    /// A cluster of many hosts, whose mapping table is in this etcd
+    #[arg(long, value_name = "http://HOST:PORT,...", value_delimiter = ',')]
+    etcd: Vec<String>,
+
+    /// Where each host listens for the others: an address, an interface, or either with :PORT [default: the first interface that is not the loopback]
+    #[arg(long, value_name = "WHERE", requires = "etcd")]
+    listen: Option<String>,
 }
 
 pub(crate) fn run(context: &Context, arguments: InitArgs) -> Result<Verdict> {
     let InitArgs { servers, emulated, link, emulated_dir: emulated_directory, region, state, .. } = arguments;
-    let InitArgs { ceph, conf, user, create_pools, osd_classes: classes, .. } = arguments;
+    let InitArgs { ceph, conf, user, create_pools, osd_classes: classes, etcd, listen, .. } = arguments;
     let ceph = ceph.then_some(CephOptions { conf, user, create_pools, classes });
-    let options = InitOptions { servers, ceph, emulated, link, emulated_directory, region, state };
+    let options = InitOptions { servers, ceph, emulated, link, emulated_directory, region, state, etcd, listen };
     let made = init(&context.session, &options)?;
     if context.json {
         context.object(&made)?;

@@ -20,6 +20,7 @@ mod doctor;
 mod evacuate;
 mod explain;
 mod fragments;
+mod host;
 mod init;
 mod interrupt;
 mod log;

@@ -88,6 +88,7 @@ const FORMS: &[Form] = &[
         &[of::<stripewise_planner::explain::Overview>, of::<stripewise_planner::explain::RegionExplanation>],
     ),
     printed("fragments", &[of::<crate::fragments::Shown>]),
+    printed("host", &[of::<crate::host::Shown>]),
     printed("init", &[of::<stripewise::init::Initialized>]),
     printed("ls", &[of::<crate::ls::Listing>, of::<crate::ls::ServerListing>]),
     printed("manage", &[of::<stripewise::manage::ManagedDirectory>, of::<stripewise::manage::ManagedPaths>]),

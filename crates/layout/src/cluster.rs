@@ -3,9 +3,11 @@
 //! `cluster.toml` is read strictly: an unknown key, a server named twice or a capacity that its reserve exceeds is an error that
 //! names the line. Relative paths in it are relative to the directory of the file.
 
+mod coordinator;
 mod fragments;
 mod url;
 
+pub use coordinator::Coordinator;
 pub use fragments::{
     DEFAULT_FRAGMENT_CAPACITY_BYTES, DEFAULT_FRAGMENT_THRESHOLD_BYTES, FragmentLog, MAX_FRAGMENT_THRESHOLD_BYTES,
 };
@@ -106,6 +108,9 @@ pub struct Cluster {
     /// Bytes set aside on an SServer for fragments of every HServer that does not say otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fragment_room: Option<ByteCount>,
+    /// What the hosts of the cluster share; `None`: it is of one host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coordinator: Option<Coordinator>,
     /// 1 to [`crate::MAX_SERVERS_PER_LAYOUT`] servers, in file order.
     #[serde(rename = "server")]
     pub servers: Vec<Server>,
@@ -206,6 +211,7 @@ impl Cluster {
             fragments: false,
             fragment_threshold: None,
             fragment_room: None,
+            coordinator: None,
             servers,
         }
     }
@@ -269,6 +275,9 @@ impl Cluster {
         let base = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let base = base.parent().unwrap_or(Path::new("/"));
         cluster.state = base.join(&cluster.state);
+        if let Some(coordinator) = &mut cluster.coordinator {
+            coordinator.make_absolute(base);
+        }
         for server in &mut cluster.servers {
             server.url.make_absolute(base);
         }
@@ -310,6 +319,7 @@ impl Cluster {
         for index in 0..self.servers.len() {
             self.check_server(index)?;
         }
+        self.check_coordinator()?;
         self.check_fragments()
     }
 

@@ -37,6 +37,7 @@ use crate::server::stations::Stations;
 use crate::server::{ObjectStore, ServerError};
 use crate::shared::process_slot::{Incarnation, ProcessSlot};
 use crate::shared::processes::Processes;
+use crate::state::AGENT;
 use connection::{Answer, Connection};
 use objects::ObjectCache;
 use open_file::OpenEntry;
@@ -146,11 +147,14 @@ impl Core {
         let run = rustix::fs::open(state_directory.join("run"), flags, Mode::empty())
             .map_err(|source| ClientError::StateDirectory { path: state_directory.to_owned(), source })?;
         let run = Descriptor::raise(run, base);
-        let (connection, welcome) =
-            first_connection(&run, base, options.connect_patience).map_err(|error| match error {
-                PacketError::Os(source) => ClientError::Unreachable { path: state_directory.to_owned(), source },
-                other => ClientError::Packet(other),
-            })?;
+        // An agent that finds no master elects one first.
+        let has_agent = rustix::fs::statat(&run, AGENT, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let patience =
+            if has_agent { options.connect_patience.max(options.patience) } else { options.connect_patience };
+        let (connection, welcome) = first_connection(&run, base, patience).map_err(|error| match error {
+            PacketError::Os(source) => ClientError::Unreachable { path: state_directory.to_owned(), source },
+            other => ClientError::Packet(other),
+        })?;
         let (cluster, servers, names, shared, mut descriptors) = match welcome {
             Answer {
                 reply: Reply::Welcome { cluster, servers, managed, expected, min_sizes, shared },

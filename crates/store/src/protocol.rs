@@ -23,7 +23,8 @@ pub use moves::{
 };
 pub use refusals::{Refusal, state_full};
 pub use replies::{
-    FileInfo, FileStatus, Finding, ObservedFile, ReadCost, RegionInfo, ReplicaInfo, Reply, ServerInfo, ServerUsage,
+    FileInfo, FileStatus, Finding, HostInfo, ObservedFile, ReadCost, RegionInfo, ReplicaInfo, Reply, ServerInfo,
+    ServerUsage,
 };
 pub use requests::{Event, NameCall, Request};
 

@@ -79,6 +79,9 @@ impl Drop for BrokerLock {
     }
 }
 
+/// In `run/` of a host of a cluster that has many: its broker's place may be empty for some seconds.
+pub const AGENT: &str = "agent";
+
 impl StateDirectory {
     /// Opens this user's state directory, making what is missing of it (0700).
     ///
@@ -144,6 +147,15 @@ impl StateDirectory {
     /// Lets `name` hold `bytes`, durably and at once.
     fn replace_file(&self, name: &str, bytes: &[u8]) -> rustix::io::Result<()> {
         replace_at(&self.root, name, bytes)
+    }
+
+    /// Says to programs that this host has an agent.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::open_shared`].
+    pub fn note_agent(&self) -> rustix::io::Result<()> {
+        self.open_shared(AGENT, OFlags::RDWR | OFlags::CREATE).map(drop)
     }
 
     /// Opens a file of shared memory in `run/`.

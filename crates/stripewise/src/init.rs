@@ -16,10 +16,11 @@ use crate::session::Session;
 use serde::Serialize;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use stripewise_broker::hosts::{ClusterKey, KeyError};
 use stripewise_broker::rados;
 use stripewise_device::UnknownName;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
-use stripewise_layout::{ByteCount, Cluster, Server, output};
+use stripewise_layout::{ByteCount, Cluster, Coordinator, Server, output};
 use stripewise_store::server::emulated::is_emulated;
 use stripewise_store::server::{ServerError, directory, is_by_agent};
 use stripewise_store::state::{StateDirectory, StateError};
@@ -27,6 +28,9 @@ use thiserror::Error;
 
 /// Where the state directory is by default, beside the cluster file.
 pub const DEFAULT_STATE: &str = "stripewise-state";
+
+/// Of each host alone, whatever else hosts share.
+const MEMORY: &str = "/dev/shm";
 
 /// Why no cluster was made.
 #[derive(Debug, Error)]
@@ -46,6 +50,9 @@ pub enum InitError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The key pair of a cluster of many hosts cannot be made.
+    #[error(transparent)]
+    Key(#[from] KeyError),
     /// The directory of a server cannot be prepared.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -126,8 +133,13 @@ pub struct InitOptions {
     pub emulated_directory: Option<PathBuf>,
     /// Size of a region, the unit of placement.
     pub region: ByteCount,
-    /// The state directory, on a local file system; a relative path starts beside the cluster file.
-    pub state: PathBuf,
+    /// The state directory, on a file system of each host; a relative path starts beside the cluster file. `None`: beside the cluster file, and in
+    /// `/dev/shm` for a cluster of many hosts.
+    pub state: Option<PathBuf>,
+    /// Endpoints of the etcd that hosts share; none for a cluster of one host.
+    pub etcd: Vec<String>,
+    /// Where each host listens for the others; see [`Coordinator::listen`].
+    pub listen: Option<String>,
 }
 
 impl Default for InitOptions {
@@ -139,7 +151,9 @@ impl Default for InitOptions {
             link: None,
             emulated_directory: None,
             region: ByteCount(DEFAULT_REGION_BYTES),
-            state: PathBuf::from(DEFAULT_STATE),
+            state: None,
+            etcd: Vec::new(),
+            listen: None,
         }
     }
 }
@@ -185,10 +199,33 @@ pub fn init(session: &Session, options: &InitOptions) -> Result<Initialized> {
         };
         servers.extend(emulated.iter().map(|server| server.at(&root)));
     }
-    let cluster = Cluster::new(id, base.join(&options.state), options.region, servers);
+    let state = match &options.state {
+        Some(state) => base.join(state),
+        // The directory of the cluster file may be on a mount that hosts share.
+        None if !options.etcd.is_empty() => Path::new(MEMORY).join(format!("stripewise-{id}")),
+        None => base.join(DEFAULT_STATE),
+    };
+    let mut cluster = Cluster::new(id, state, options.region, servers);
+    if !options.etcd.is_empty() {
+        if let Some(emulated) = cluster.servers.iter().find(|server| is_emulated(&server.url)) {
+            let what = format!(
+                "server {} is emulated, which only one host can be; leave --etcd or --emulated out",
+                emulated.name
+            );
+            return Err(InitError::Cluster { what });
+        }
+        let mut coordinator = Coordinator::in_etcd(options.etcd.clone());
+        coordinator.listen.clone_from(&options.listen);
+        cluster.coordinator = Some(coordinator);
+    }
     cluster.check().map_err(|what| InitError::Cluster { what })?;
     let mut made = Made::default();
     prepare(&cluster, &mut made)?;
+    if let Some(coordinator) = &cluster.coordinator {
+        let key = base.join(&coordinator.key);
+        ClusterKey::make(&key)?;
+        made.files.push(key);
+    }
     output::create(&path, cluster.to_toml()).on("write", &path)?;
     made.keep();
     Ok(Initialized { path, cluster })
@@ -205,6 +242,7 @@ fn new_id() -> Result<String> {
 #[derive(Default)]
 struct Made {
     directories: Vec<PathBuf>,
+    files: Vec<PathBuf>,
 }
 
 impl Made {
@@ -222,12 +260,16 @@ impl Made {
     }
 
     fn keep(mut self) {
+        self.files.clear();
         self.directories.clear();
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
+        for file in &self.files {
+            let _ = std::fs::remove_file(file);
+        }
         for directory in self.directories.iter().rev() {
             let _ = std::fs::remove_dir_all(directory);
         }

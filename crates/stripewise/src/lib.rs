@@ -81,6 +81,7 @@ pub mod envelope;
 pub mod evacuate;
 pub mod explain;
 pub mod fragments;
+pub mod hosts;
 pub mod init;
 pub mod inputs;
 pub mod interrupt;

@@ -89,7 +89,8 @@ impl Lifecycle {
             .map_err(|errno| Refusal::Invalid { what: format!("writing the stub of {path}: {errno}") })?;
         self.context.step("create: stub written");
         let inner = Inner { wanted, stub: proof.to_watch(), holder, ..Inner::new(record, placement) };
-        let managed = Arc::new(Managed::new(file, memory, inner).unheard_of());
+        let managed =
+            Arc::new(Managed::new(file, memory, inner).with_truncations(self.context.first_truncation()).unheard_of());
         self.logs.show_fragments_without_logs(&managed, None);
         self.files.remember(&managed);
         self.files.unload_some(|unused| {

@@ -36,6 +36,11 @@ impl Moves {
         let expected_bytes = self.bytes_to_copy(managed, task.region);
         let mut inner = guard(&managed.inner);
         let region = task.region;
+        if let Some(host) = self.context.others().and_then(|others| others.host_of(managed.file)) {
+            return Err(
+                Outcome::Failed(format!("host {host} may have the file open; repeat when it is closed there")).into()
+            );
+        }
         let slot = self.may_begin(&inner, region, task.is_urgent)?;
         self.placer.widen(managed, &mut inner, region).map_err(failed)?;
         let nothing = |bytes| BeginError::Over(Outcome::Moved { bytes, freeing: false });

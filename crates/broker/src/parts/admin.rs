@@ -24,6 +24,7 @@ impl Parts {
         request: Admin,
         proof: &mut dyn FnMut() -> Result<Proof, Refusal>,
     ) -> Answer {
+        self.refuse_for_many_hosts(&request)?;
         match request {
             Admin::Import { path, placement, temporary } => {
                 let (stub, original) = (proof()?, proof()?);
@@ -129,7 +130,37 @@ impl Parts {
                 self.checks.remove_lost(&*self.base.files.managed(file)?)?;
                 Ok((Reply::Done, Vec::new()))
             }
+            Admin::Hosts => Ok((Reply::Hosts { hosts: self.hosts() }, Vec::new())),
+            Admin::ForgetHost { host } => {
+                self.forget_host(&host)?;
+                Ok((Reply::Done, Vec::new()))
+            }
             Admin::Check { repair } => Ok((Reply::Findings { findings: self.checks.check(repair)? }, Vec::new())),
+        }
+    }
+
+    /// Replicas and fragments are of clusters of one host.
+    fn refuse_for_many_hosts(&self, request: &Admin) -> Result<(), Refusal> {
+        let what = match request {
+            Admin::SetReplicas { wanted, .. } | Admin::ExpectReplicas { wanted, .. } if !wanted.is_empty() => {
+                "replicas"
+            }
+            Admin::SetFragments { on: Some(true), .. } => "fragments",
+            Admin::Manage { min_bytes: Some(_), .. } => "minimum sizes",
+            Admin::ExpectFiles { files }
+                if files.iter().any(|file| file.replicas.as_ref().is_some_and(|wanted| !wanted.is_empty())) =>
+            {
+                "replicas"
+            }
+            _ => return Ok(()),
+        };
+        match self.base.context.is_shared() {
+            true => Err(Refusal::Invalid {
+                what: format!(
+                    "{what} are not kept on a cluster of many hosts; plan without them, or remove [coordinator] from cluster.toml"
+                ),
+            }),
+            false => Ok(()),
         }
     }
 
@@ -187,6 +218,9 @@ impl Parts {
     fn begin_release(&self, connection: &Connection, file: FileId, copy: &Proof, temporary: String) -> Answer {
         copy.permits_io()?;
         let managed = self.base.files.managed(file)?;
+        if let Some(others) = self.base.context.others() {
+            others.refuse_if_elsewhere(file)?;
+        }
         let mut inner = guard(&managed.inner);
         self.lifecycle.refuse_if_held(&managed, &inner, connection.id)?;
         if !inner.openers.contains(&connection.id) {

@@ -184,6 +184,7 @@ impl Parts {
                     return Err(Refusal::Invalid { what: format!("regions {first} to {last} are none") });
                 }
                 self.base.context.step("refresh");
+                self.refresh(connection, file)?;
                 done()
             }
             Request::Attributes { file } => {

@@ -122,6 +122,11 @@ pub struct FileRecord {
     pub put_away_unsynced: bool,
 }
 
+/// A host of a cluster that has many.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct HostRecord {}
+
 /// Where one region lies.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]

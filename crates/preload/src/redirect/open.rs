@@ -209,11 +209,22 @@ impl Nameless {
 }
 
 /// `stays_nameless`: the program wants a file without a name, which only the file system can give it.
-fn nameless(target: &CStr, flags: OFlags, mode: Mode, stays_nameless: bool) -> Result<Nameless, Errno> {
+fn nameless(
+    target: &CStr,
+    flags: OFlags,
+    mode: Mode,
+    stays_nameless: bool,
+    is_shared: bool,
+) -> Result<Nameless, Errno> {
     let bytes = target.to_bytes();
     let at = bytes.iter().rposition(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
     let parent = if at == 0 { &b"/"[..] } else { &bytes[..at] };
-    match rustix::fs::open(parent, flags | OFlags::TMPFILE, mode) {
+    // Other hosts look at it by a name.
+    let nameless = match is_shared && !stays_nameless {
+        true => Err(Errno::OPNOTSUPP),
+        false => rustix::fs::open(parent, flags | OFlags::TMPFILE, mode),
+    };
+    match nameless {
         Ok(descriptor) => return Ok(Nameless { descriptor: Closing(Some(descriptor)), temporary: None }),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) if !stays_nameless => {}
         Err(errno) => return Err(errno),
@@ -248,7 +259,7 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
     // The broker needs a descriptor that writes.
     let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { libc::O_RDWR } else { flags & libc::O_ACCMODE };
     let born = OFlags::from_bits_retain((kept | access) as u32);
-    let mut stub = nameless(target, born, Mode::from_raw_mode(mode), unnamed)?;
+    let mut stub = nameless(target, born, Mode::from_raw_mode(mode), unnamed, client.is_shared())?;
     let path = Path::new(OsStr::from_bytes(target.to_bytes()));
     let file = with_raised_limit(|| client.create(path, stub.descriptor.borrow())).map_err(|error| {
         process::log(Level::Error, &[b"creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);

@@ -204,6 +204,13 @@ pub enum Admin {
         /// The last file of the part before; `None`: from the first on.
         after: Option<FileId>,
     },
+    /// The hosts of the cluster. Answer: [`Reply::Hosts`](super::Reply::Hosts).
+    Hosts,
+    /// A host that does not answer is gone for good: whatever it had open is closed. Refused of a host that answers.
+    ForgetHost {
+        /// As `Hosts` lists it.
+        host: String,
+    },
 }
 
 /// The regions from `first` on are to have one more copy, in this layout.

@@ -4,6 +4,19 @@ use super::{FragmentStatus, MoveNumber, MoveStatus, MoveTotals, Refusal};
 use serde::{Deserialize, Serialize};
 use stripewise_layout::{FileId, Generation, Placement, RegionIndex, ServerClass};
 
+/// A host of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HostInfo {
+    /// As its kernel has it.
+    pub name: String,
+    /// Whether it is the one that changes the mapping table.
+    pub is_master: bool,
+    /// Whether the master has a link to it.
+    pub answers: bool,
+    /// How many files it has open; `None`: it has not said since the master changed, and may have any.
+    pub files: Option<u64>,
+}
+
 /// What the broker answers: one reply to each request, in order.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Reply {
@@ -126,6 +139,11 @@ pub enum Reply {
     },
     /// The request was refused.
     Refused(Refusal),
+    /// The hosts of the cluster, the master first.
+    Hosts {
+        /// One alone, where the cluster has one host.
+        hosts: Vec<HostInfo>,
+    },
     /// Plans expect these names no longer.
     Forgotten {
         /// How many there were.

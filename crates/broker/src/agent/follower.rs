@@ -1,0 +1,486 @@
+//! An agent that follows the master: it serves the programs of its host and asks the master for what it may not decide.
+//!
+//! A file that a program here has open has shared memory on this host, as under a broker; its words of regions and its size are what the
+//! master has told. Requests go to the master as programs make them. The master, in turn, asks for sizes, and shuts the file's gate here when
+//! it is cut ([`Follower::asked`]).
+
+mod files;
+
+use crate::agent_lanes::AgentLanes;
+use crate::connection::{Answer, Carried, Connection};
+use crate::context::Context;
+use crate::file_memory::FileMemory;
+use crate::guard;
+use crate::host_messages::{FromAgent, FromMaster, Known, Shown, Snapshot, ToAgent, ToMaster, decode, encode};
+use crate::identities::text_of;
+use crate::log::note;
+use crate::managed::unknown;
+use crate::others::Line;
+use crate::proof::{Granted, Proof};
+use crate::quiescing::Quiescing;
+use crate::rechecks::Rechecks;
+use crate::serving::Serves;
+use files::{HostFile, HostFiles, Users};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Dir, OFlags};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use stripewise_layout::{FileId, RegionIndex, ServerId};
+use stripewise_store::protocol::{Admin, Event, PROTOCOL_VERSION, Refusal, Reply, Request};
+use stripewise_store::server::ObjectName;
+use stripewise_store::shared::extent::Extent;
+use stripewise_store::shared::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
+use stripewise_store::shared::slots::Slots;
+
+/// How long the answer to a program's request is waited for: the master may have to wait for servers and other hosts.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(90);
+
+/// For how long files that are being taken over are waited for.
+const TAKEOVER: Duration = Duration::from_secs(4);
+
+/// Serves this host for as long as its master does.
+pub(crate) struct Follower {
+    context: Arc<Context>,
+    memory: FileMemory,
+    quiescing: Quiescing,
+    rechecks: Arc<Rechecks>,
+    lanes: Arc<AgentLanes>,
+    files: HostFiles,
+    master: Arc<dyn Line>,
+    /// The master did not answer, or is none any more.
+    is_lost: AtomicBool,
+    /// Every file that programs had open before is followed.
+    has_all: Mutex<bool>,
+    followed: Condvar,
+}
+
+impl Follower {
+    /// Tells the master which files programs here have open, and takes their memory over.
+    pub(crate) fn start(
+        context: Context,
+        master: Arc<dyn Line>,
+        hear: impl FnOnce(&Arc<Self>),
+    ) -> Result<Arc<Self>, Refusal> {
+        let context = Arc::new(context);
+        let rechecks = Arc::new(Rechecks::default());
+        let follower = Arc::new(Self {
+            memory: FileMemory::new(&context),
+            quiescing: Quiescing::new(&context, &rechecks),
+            rechecks,
+            lanes: Arc::default(),
+            files: HostFiles::default(),
+            master,
+            is_lost: AtomicBool::new(false),
+            has_all: Mutex::new(false),
+            followed: Condvar::new(),
+            context,
+        });
+        // From here on it may be asked.
+        hear(&follower);
+        let held = follower.held_files();
+        let holding = ToMaster::Holding { files: held.iter().map(|(file, _)| *file).collect() };
+        match follower.ask(&holding)? {
+            FromMaster::Heard => {}
+            other => return Err(unexpected(&other)),
+        }
+        for (file, size_bytes) in held {
+            if let Err(refusal) = follower.reopen(file, size_bytes) {
+                note!(follower.context.log(), warn, %file, error = %refusal, "a file that programs have open cannot be followed");
+            }
+        }
+        *guard(&follower.has_all) = true;
+        follower.followed.notify_all();
+        Ok(follower)
+    }
+
+    /// The file, if a program here has it open. What is being taken over from before the master changed is waited for: it may be among that.
+    fn find(&self, file: FileId) -> Option<Arc<HostFile>> {
+        let found = self.files.find(file).filter(|found| found.managed().is_some());
+        if found.is_some() {
+            return found;
+        }
+        let has_all = guard(&self.has_all);
+        drop(self.followed.wait_timeout_while(has_all, TAKEOVER, |has_all| !*has_all));
+        self.files.find(file)
+    }
+
+    fn ask(&self, question: &ToMaster) -> Result<FromMaster, Refusal> {
+        let lost = |why| {
+            self.is_lost.store(true, Relaxed);
+            no_master(why)
+        };
+        let answer = self.master.ask(&encode(question), REQUEST_PATIENCE).map_err(lost)?;
+        match decode(&answer).map_err(no_master)? {
+            FromMaster::NotMaster => Err(lost("it is not the master any more".to_owned())),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Passes a request on. Descriptors that came with it are shown.
+    fn forward(
+        &self,
+        request: Request,
+        proofs: &[&Proof],
+        known: Option<Known>,
+    ) -> Result<(Reply, Option<Snapshot>), Refusal> {
+        let shown = proofs.iter().map(|proof| self.shown(proof)).collect::<Result<_, Refusal>>()?;
+        match self.ask(&ToMaster::Request { request, shown, known })? {
+            FromMaster::Refused(refusal) => Err(refusal),
+            FromMaster::Answer { reply, snapshot } => Ok((*reply, snapshot.map(|snapshot| *snapshot))),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn shown(&self, proof: &Proof) -> Result<Shown, Refusal> {
+        // The kernel forgets where a stub stands that was made under a temporary name; the table knows.
+        let recorded = || {
+            let stub = text_of(proof).filter(|_| proof.facts.links > 0)?;
+            self.context.table().file(stub.file).ok()?.map(|record| record.path)
+        };
+        let path = proof.path().or_else(recorded).ok_or_else(|| Refusal::Invalid {
+            what: "a file without a name cannot be shown to the master of the cluster; give it a name first".to_owned(),
+        })?;
+        Ok(Shown { path, inode: proof.facts.inode.inode, is_readable: proof.readable, is_writable: proof.writable })
+    }
+
+    /// Whether there is nobody to follow any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_lost.load(Relaxed)
+    }
+
+    /// Nothing is open here, and this agent ends.
+    pub(crate) fn leave(&self) {
+        if self.held_files().is_empty() {
+            // A master that does not hear it finds the host silent.
+            let _ = self.ask(&ToMaster::Leaving);
+        }
+    }
+
+    /// Answers the master.
+    pub(crate) fn asked(&self, question: &[u8]) -> Vec<u8> {
+        let answer = match decode(question) {
+            Err(what) => FromAgent::Refused(Refusal::Invalid { what }),
+            Ok(ToAgent::Size { file }) => FromAgent::Size(self.find(file).and_then(|found| found.known())),
+            Ok(ToAgent::Shut { file, turn }) => self.shut(file, turn).map_or_else(FromAgent::Refused, FromAgent::Size),
+            Ok(ToAgent::Open { file, turn, known }) => {
+                if let Some(found) = self.files.find(file) {
+                    found.open(turn, known);
+                }
+                FromAgent::Done
+            }
+        };
+        encode(&answer)
+    }
+
+    fn shut(&self, file: FileId, turn: u64) -> Result<Option<Known>, Refusal> {
+        // An open of it may be under way, whose answer is not here yet.
+        let found = self.find(file).unwrap_or_else(|| self.files.entry(file));
+        let Some(managed) = found.shut(turn) else { return Ok(None) };
+        self.quiescing.drain(&managed)?;
+        Ok(found.known())
+    }
+
+    fn try_answer(&self, connection: &Connection, request: Request, descriptors: Vec<OwnedFd>) -> Answer {
+        if !guard(&connection.client).greeted && !matches!(request, Request::Hello { .. }) {
+            return Err(Refusal::Invalid { what: "say Hello first".to_owned() });
+        }
+        if let (Request::Lane, Some(lane)) = (&request, descriptors.first()) {
+            self.lanes.serve(&self.context, &connection.client, lane)?;
+            return done();
+        }
+        let proofs = descriptors.into_iter().map(Proof::new).collect::<Result<Vec<_>, Refusal>>()?;
+        let shown: Vec<&Proof> = proofs.iter().collect();
+        match request {
+            Request::Hello { version } => self.hello(connection, version),
+            Request::Claimed { slot, incarnation } | Request::Unanswered(Event::Claimed { slot, incarnation }) => {
+                if slot >= MAX_PROCESSES {
+                    return Err(Refusal::Invalid { what: format!("process slot {slot} of {MAX_PROCESSES}") });
+                }
+                guard(&connection.client).claim = Some((ProcessSlot(slot), Incarnation(incarnation)));
+                done()
+            }
+            Request::Open { file } => self.open(connection, file, request, first(&shown)?),
+            Request::Create { .. } | Request::Admin(Admin::Import { .. }) => self.create(connection, request, &shown),
+            Request::Linked { file } | Request::Unanswered(Event::Linked { file }) => {
+                needs(connection, file, true)?;
+                self.forward(Request::Linked { file }, &[], None)?;
+                done()
+            }
+            Request::Close { file } | Request::Unanswered(Event::Closed { file }) => {
+                self.close(connection.id, file)?;
+                guard(&connection.client).opened.remove(&file);
+                done()
+            }
+            Request::Abandon { file } => {
+                needs(connection, file, true)?;
+                self.forward(request, &[], None)?;
+                guard(&connection.client).opened.remove(&file);
+                if let Some(found) = self.files.find(file)
+                    && let Some(mut users) = found.users()
+                {
+                    self.forget(file, &mut users);
+                }
+                done()
+            }
+            Request::Place { file, .. }
+            | Request::Begin { file, .. }
+            | Request::LinkedAndBegin { file, .. }
+            | Request::Truncate { file, .. } => {
+                needs(connection, file, true)?;
+                self.renew(file, request)
+            }
+            Request::Refresh { file, .. } => {
+                needs(connection, file, false)?;
+                self.renew(file, request)
+            }
+            Request::Sync { file } | Request::Tidy { file } | Request::Rescue { file, .. } => {
+                needs(connection, file, false)?;
+                let known = self.files.find(file).and_then(|found| found.known());
+                self.forward(request, &[], known)?;
+                done()
+            }
+            // A file that hosts share has neither replicas nor fragments.
+            Request::Pin { .. } | Request::Flush { .. } | Request::Fragments { .. } => done(),
+            Request::OpenObject { file, region, generation, server } => {
+                let granted = needs(connection, file, false)?;
+                let store = self.context.server(ServerId(server))?;
+                let handle = store.open(ObjectName { file, region, generation }, granted.writable)?;
+                Ok((Reply::Object, vec![Carried::Own(handle.into_descriptor(store.name())?)]))
+            }
+            Request::EndNameChange { .. } => {
+                // What was removed has no path any more; the master has held it since the change began.
+                self.forward(request, &[], None)?;
+                done()
+            }
+            // The close decides by size, which takes the master's look at the file: it finds it by itself.
+            Request::Closing => done(),
+            Request::Admin(Admin::ObservedMemory { .. } | Admin::Observe { .. } | Admin::OpenedPaths { .. }) => {
+                Err(Refusal::Invalid {
+                    what: "accesses are observed by the master's host; run this command there".to_owned(),
+                })
+            }
+            Request::Admin(_) => {
+                let user = rustix::process::geteuid();
+                if !connection.peer.uid.is_root() && connection.peer.uid != user {
+                    return Err(Refusal::NotPermitted);
+                }
+                Ok((self.forward(request, &shown, None)?.0, Vec::new()))
+            }
+            Request::Attributes { .. }
+            | Request::BeginNameChange { .. }
+            | Request::Find
+            | Request::IsExpected { .. } => Ok((self.forward(request, &shown, None)?.0, Vec::new())),
+            Request::Lane => Err(Refusal::Invalid { what: "the request needs the lane's descriptor".to_owned() }),
+        }
+    }
+
+    fn hello(&self, connection: &Connection, version: u32) -> Answer {
+        if version != PROTOCOL_VERSION {
+            return Err(Refusal::Version { broker: PROTOCOL_VERSION, client: version });
+        }
+        let (reply, _) = self.forward(Request::Hello { version }, &[], None)?;
+        guard(&connection.client).greeted = true;
+        Ok((reply, vec![Carried::Kept(self.context.processes().descriptor())]))
+    }
+}
+
+impl Serves for Follower {
+    fn answer(
+        &self,
+        connection: &Connection,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Option<(Reply, Vec<Carried>)> {
+        match self.try_answer(connection, request, descriptors) {
+            Ok(answer) => Some(answer),
+            // The program asks whoever serves this host under the next master.
+            Err(_) if self.is_lost.load(Relaxed) => None,
+            Err(refusal) => Some((Reply::Refused(refusal), Vec::new())),
+        }
+    }
+
+    fn has_answered(&self, _: &Connection) {}
+
+    fn connection_ended(&self, connection: &Connection) {
+        if let Some(lane) = guard(&connection.client).lane.take() {
+            self.lanes.leave(lane);
+        }
+        let (claim, files) = {
+            let mut client = guard(&connection.client);
+            (client.claim.take(), std::mem::take(&mut client.opened))
+        };
+        if let Some((slot, incarnation)) = claim {
+            self.context.processes().forget_reads(slot, incarnation);
+        }
+        for file in files.into_keys() {
+            // A process that is just dying may still hold its lock.
+            if !self.close(connection.id, file).unwrap_or(false) {
+                self.rechecks.recheck(file);
+            }
+        }
+    }
+
+    fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    fn agent_lanes(&self) -> &AgentLanes {
+        &self.lanes
+    }
+
+    fn rechecks(&self) -> &Rechecks {
+        &self.rechecks
+    }
+
+    fn begin_rechecks(&self) {}
+
+    fn recheck_again(&self, file: FileId) -> bool {
+        self.close_if_unused(file).unwrap_or(false)
+    }
+}
+
+fn done() -> Answer {
+    Ok((Reply::Done, Vec::new()))
+}
+
+fn first<'a>(shown: &[&'a Proof]) -> Result<&'a Proof, Refusal> {
+    shown
+        .first()
+        .copied()
+        .ok_or_else(|| Refusal::Invalid { what: "the request needs the stub's descriptor".to_owned() })
+}
+
+/// What the descriptors that the connection has shown of the file permit.
+fn needs(connection: &Connection, file: FileId, to_write: bool) -> Result<Granted, Refusal> {
+    let granted = guard(&connection.client).opened.get(&file).copied().ok_or(Refusal::NotPermitted)?;
+    if granted.writable || !to_write { Ok(granted) } else { Err(Refusal::NotPermitted) }
+}
+
+fn no_master(why: String) -> Refusal {
+    Refusal::Table {
+        what: format!("the master of the cluster does not answer ({why}); it is asked again when there is one"),
+    }
+}
+
+fn unexpected(answer: &FromMaster) -> Refusal {
+    Refusal::Table { what: format!("the master answered something else ({answer:?}); use one version of stripewise") }
+}
+
+impl Follower {
+    /// Opens the file for a program here: at the master, which knows its newest size, then in shared memory.
+    fn open(&self, connection: &Connection, file: FileId, request: Request, proof: &Proof) -> Answer {
+        proof.permits_io()?;
+        let found = self.files.entry(file);
+        let Some(mut users) = found.users() else { return self.open(connection, file, request, proof) };
+        let (reply, snapshot) = self.forward(request, &[proof], None)?;
+        let (Reply::Opened { writable, .. }, Some(snapshot)) = (reply, snapshot) else {
+            return Err(unknown(file));
+        };
+        self.show(&found, &snapshot)?;
+        users.add(connection.id, proof.granted());
+        self.hand_out(connection, file, writable, proof.granted())
+    }
+
+    /// Makes a file: the master does, and it is open here.
+    fn create(&self, connection: &Connection, request: Request, shown: &[&Proof]) -> Answer {
+        let proof = first(shown)?;
+        proof.permits_io()?;
+        let (reply, snapshot) = self.forward(request, shown, None)?;
+        let (Reply::Opened { file, writable }, Some(snapshot)) = (reply, snapshot) else {
+            return Err(Refusal::Table { what: "the master made no file; use one version of stripewise".to_owned() });
+        };
+        let found = self.files.entry(file);
+        let mut users = found.users().ok_or_else(|| unknown(file))?;
+        self.show(&found, &snapshot)?;
+        users.add(connection.id, proof.granted());
+        self.hand_out(connection, file, writable, proof.granted())
+    }
+
+    fn hand_out(&self, connection: &Connection, file: FileId, writable: bool, granted: Granted) -> Answer {
+        let memory = self.memory.memory_for_client(file, writable);
+        let memory =
+            memory.map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
+        guard(&connection.client).opened.entry(file).or_default().add(granted);
+        let along = [memory.control, memory.extent, memory.slots].into_iter().map(Carried::Own).collect();
+        Ok((Reply::Opened { file, writable }, along))
+    }
+
+    /// Passes on a request whose answer tells more of the file, and shows it.
+    fn renew(&self, file: FileId, request: Request) -> Answer {
+        let found = self.files.find(file).ok_or_else(|| unknown(file))?;
+        let (first, last) = match request {
+            Request::Place { first, last, .. } | Request::Refresh { first, last, .. } => (first, last),
+            _ => (RegionIndex(0), RegionIndex(0)),
+        };
+        let (mut reply, mut snapshot) = self.forward(request, &[], found.known())?;
+        // One that was taken before a cut, and came after it, is asked for again.
+        while let Some(latest) = &snapshot {
+            if self.show(&found, latest)? {
+                break;
+            }
+            (reply, snapshot) = self.forward(Request::Refresh { file, first, last }, &[], None)?;
+        }
+        Ok((reply, Vec::new()))
+    }
+
+    /// A program here has closed the file; true when nothing more is to be expected.
+    fn close(&self, connection: u64, file: FileId) -> Result<bool, Refusal> {
+        if let Some(found) = self.files.find(file)
+            && let Some(mut users) = found.users()
+        {
+            users.remove(connection);
+        }
+        self.close_if_unused(file)
+    }
+
+    /// Tells the master, once no program here uses the file; false: one does.
+    fn close_if_unused(&self, file: FileId) -> Result<bool, Refusal> {
+        let Some(found) = self.files.find(file) else { return Ok(true) };
+        let Some(mut users) = found.users() else { return Ok(true) };
+        let Some(managed) = found.managed() else { return Ok(true) };
+        if !users.is_empty() || !self.quiescing.users(&managed).is_empty() {
+            // The size is the others' to know, whether or not this was the last.
+            let snapshot = Request::Refresh { file, first: RegionIndex(0), last: RegionIndex(0) };
+            self.forward(snapshot, &[], found.known())?;
+            return Ok(false);
+        }
+        self.forward(Request::Close { file }, &[], found.known())?;
+        self.forget(file, &mut users);
+        Ok(true)
+    }
+
+    /// Files that programs here use, and how long they are as far as this host knows: by what is in `run/`, whoever put it there.
+    fn held_files(&self) -> Vec<(FileId, u64)> {
+        let Ok(run) = Dir::read_from(self.context.state().run()) else { return Vec::new() };
+        let held = |name: &str| {
+            let file: FileId = name.strip_suffix(".slots")?.parse().ok()?;
+            let open = |kind: &str| self.context.state().open_shared(&format!("{file}.{kind}"), OFlags::RDWR).ok();
+            let users = Slots::users_of_any_version(open("slots")?).ok()?;
+            users.iter().any(|(slot, incarnation)| self.context.is_alive(*slot, *incarnation)).then_some(())?;
+            Some((file, Extent::size_of_any_version(open("ext")?).ok()?))
+        };
+        run.flatten().filter_map(|entry| held(entry.file_name().to_str().ok()?)).collect()
+    }
+
+    fn forget(&self, file: FileId, users: &mut Users) {
+        self.files.remove(file, users);
+        self.memory.remove_memory(file);
+    }
+
+    fn reopen(&self, file: FileId, size_bytes: u64) -> Result<(), Refusal> {
+        let found = self.files.entry(file);
+        let Some(_users) = found.users() else { return Ok(()) };
+        match self.ask(&ToMaster::Reopen { file, size_bytes })? {
+            FromMaster::Answer { snapshot: Some(snapshot), .. } => self.show(&found, &snapshot).map(drop),
+            FromMaster::Refused(refusal) => Err(refusal),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The file's shared memory shows what the master told; it is made if there is none. False: the master has cut the file since.
+    fn show(&self, found: &HostFile, snapshot: &Snapshot) -> Result<bool, Refusal> {
+        found.show(&self.context, &self.memory, snapshot)
+    }
+}

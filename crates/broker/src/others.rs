@@ -1,0 +1,206 @@
+//! The other hosts of a cluster, as its master sees them: which files they may have open, and the questions that the master asks of them.
+//!
+//! A host counts as having a file open from before its request is carried out until it has said that it closed it. A host whose link has ended
+//! goes on doing I/O on what it knows, so it counts until it is there again, or a person says that it is gone. After a change of the master a
+//! host that has not said what it holds may have any file open.
+
+use crate::guard;
+use crate::host_messages::{FromAgent, Known, ToAgent, decode, encode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use stripewise_layout::FileId;
+use stripewise_store::protocol::Refusal;
+
+/// The way to a host.
+pub(crate) trait Line: Send + Sync {
+    /// Waits for the answer, at most `patience`; an error says in words why there is none.
+    fn ask(&self, question: &[u8], patience: Duration) -> Result<Vec<u8>, String>;
+
+    /// Of this line alone, in this process.
+    fn number(&self) -> u64;
+}
+
+struct Seat {
+    line: Option<Arc<dyn Line>>,
+    /// Since when there is no line, if there is none.
+    lost: Instant,
+    /// `None`: it has not said, and may have any.
+    files: Option<BTreeSet<FileId>>,
+}
+
+/// The other hosts.
+pub(crate) struct Others {
+    seats: Mutex<BTreeMap<String, Seat>>,
+    changed: Condvar,
+    timeout: Duration,
+    /// Of the last file that was shut; higher under every later master.
+    turn: AtomicU64,
+}
+
+impl Others {
+    /// Those of `expected` were there under the last master. `timeout`: after which a host counts as silent. Files are shut in turns that are numbered from
+    /// `first_turn` on.
+    pub(crate) fn new(expected: impl IntoIterator<Item = String>, timeout: Duration, first_turn: u64) -> Self {
+        let seats =
+            expected.into_iter().map(|host| (host, Seat { line: None, lost: Instant::now(), files: None })).collect();
+        Self { seats: Mutex::new(seats), changed: Condvar::new(), timeout, turn: AtomicU64::new(first_turn) }
+    }
+
+    /// A host is there, with these files open.
+    pub(crate) fn holds(&self, host: &str, line: Arc<dyn Line>, files: Vec<FileId>) {
+        let seat = Seat { line: Some(line), lost: Instant::now(), files: Some(files.into_iter().collect()) };
+        guard(&self.seats).insert(host.to_owned(), seat);
+        self.changed.notify_all();
+    }
+
+    /// Its line of this number has ended; what it has open it still has.
+    pub(crate) fn lost(&self, host: &str, line: u64) {
+        if let Some(seat) = guard(&self.seats).get_mut(host)
+            && seat.line.as_ref().is_some_and(|there| there.number() == line)
+        {
+            (seat.line, seat.lost) = (None, Instant::now());
+        }
+    }
+
+    /// It has nothing open and ends, or a person says that it is gone.
+    pub(crate) fn leaves(&self, host: &str) {
+        guard(&self.seats).remove(host);
+        self.changed.notify_all();
+    }
+
+    /// Waits until every host that was there under the last master is there again, at most the time after which it is silent. Returns those that are not.
+    pub(crate) fn wait_for_expected(&self) -> Vec<String> {
+        let missing = |seats: &BTreeMap<String, Seat>| -> Vec<String> {
+            seats.iter().filter(|(_, seat)| seat.files.is_none()).map(|(host, _)| host.clone()).collect()
+        };
+        let seats = guard(&self.seats);
+        let waited = self.changed.wait_timeout_while(seats, self.timeout, |seats| !missing(seats).is_empty());
+        missing(&waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Each host, whether there is a line to it, and how many files it has open if that is known.
+    pub(crate) fn list(&self) -> Vec<(String, bool, Option<u64>)> {
+        let shown = |(host, seat): (&String, &Seat)| {
+            (host.clone(), seat.line.is_some(), seat.files.as_ref().map(|files| files.len() as u64))
+        };
+        guard(&self.seats).iter().map(shown).collect()
+    }
+
+    /// To be called before a host's open of the file is carried out.
+    pub(crate) fn opens(&self, host: &str, file: FileId) {
+        if let Some(files) = guard(&self.seats).get_mut(host).and_then(|seat| seat.files.as_mut()) {
+            files.insert(file);
+        }
+    }
+
+    pub(crate) fn closes(&self, host: &str, file: FileId) {
+        if let Some(files) = guard(&self.seats).get_mut(host).and_then(|seat| seat.files.as_mut()) {
+            files.remove(&file);
+        }
+    }
+
+    /// A host that may have the file open, if there is one.
+    pub(crate) fn host_of(&self, file: FileId) -> Option<String> {
+        let may_have = |seat: &Seat| seat.files.as_ref().is_none_or(|files| files.contains(&file));
+        guard(&self.seats).iter().find(|(_, seat)| may_have(seat)).map(|(host, _)| host.clone())
+    }
+
+    pub(crate) fn has(&self, file: FileId) -> bool {
+        self.host_of(file).is_some()
+    }
+
+    /// Refused while another host may have the file open.
+    pub(crate) fn refuse_if_elsewhere(&self, file: FileId) -> Result<(), Refusal> {
+        match self.host_of(file) {
+            Some(host) => Err(Refusal::Busy { file, holder: format!("host {host}, which has the file open") }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for hosts but `except` that may have the file open and whose line has ended a moment ago: a change of the master ends them all.
+    fn wait_for_lines(&self, file: FileId, except: Option<&str>) {
+        let is_awaited = |(host, seat): (&String, &mut Seat)| {
+            let may_have = seat.files.as_ref().is_none_or(|files| files.contains(&file));
+            may_have && seat.line.is_none() && except != Some(host.as_str()) && seat.lost.elapsed() < self.timeout
+        };
+        let seats = guard(&self.seats);
+        drop(self.changed.wait_timeout_while(seats, self.timeout, |seats| seats.iter_mut().any(is_awaited)));
+    }
+
+    /// Asks every host but `except` that may have the file open, all of them together.
+    fn ask_all(&self, file: FileId, except: Option<&str>, question: ToAgent) -> Vec<Result<FromAgent, Refusal>> {
+        let (mut asked, mut answers) = (Vec::new(), Vec::new());
+        for (host, seat) in guard(&self.seats).iter().filter(|(host, _)| except != Some(host.as_str())) {
+            match (&seat.files, &seat.line) {
+                (Some(files), _) if !files.contains(&file) => {}
+                (_, Some(line)) => asked.push((host.clone(), Arc::clone(line))),
+                (_, None) => answers.push(Err(silent(file, host, "its link has ended"))),
+            }
+        }
+        let (question, timeout) = (encode(&question), self.timeout);
+        let ask = |host: &str, line: &dyn Line| {
+            let answer = line.ask(&question, timeout).and_then(|answer| decode::<FromAgent>(&answer));
+            match answer.map_err(|why| silent(file, host, &why))? {
+                FromAgent::Refused(refusal) => Err(refusal),
+                answer => Ok(answer),
+            }
+        };
+        match &asked[..] {
+            [] => {}
+            [(host, line)] => answers.push(ask(host, line.as_ref())),
+            _ => std::thread::scope(|scope| {
+                let ask = &ask;
+                let asking: Vec<_> =
+                    asked.iter().map(|(host, line)| (host, scope.spawn(move || ask(host, line.as_ref())))).collect();
+                for (host, asked) in asking {
+                    answers.push(asked.join().unwrap_or_else(|_| Err(silent(file, host, "its question failed"))));
+                }
+            }),
+        }
+        answers
+    }
+
+    /// The longest that a host but `except` knows of the file; sizes from before cut number `truncations` say nothing. What a host that does not answer
+    /// has promised to anybody it has told before.
+    pub(crate) fn size_of(&self, file: FileId, except: Option<&str>, truncations: u64) -> u64 {
+        self.wait_for_lines(file, except);
+        let answers = self.ask_all(file, except, ToAgent::Size { file });
+        longest(answers.iter().flatten(), truncations)
+    }
+
+    /// Lets no host begin I/O on the file and waits until what is under way has ended; returns the longest that one knows of the file. All stay shut until
+    /// [`Self::open`], also after an error.
+    pub(crate) fn shut(&self, file: FileId, truncations: u64) -> Result<u64, Refusal> {
+        self.wait_for_lines(file, None);
+        let turn = self.turn.fetch_add(1, Relaxed) + 1;
+        let answers = self.ask_all(file, None, ToAgent::Shut { file, turn });
+        let answers = answers.into_iter().collect::<Result<Vec<_>, Refusal>>()?;
+        Ok(longest(&answers, truncations))
+    }
+
+    /// Lets I/O go on. A host that does not hear of it learns when it comes back.
+    pub(crate) fn open(&self, file: FileId, known: Known) {
+        let turn = self.turn.load(Relaxed);
+        self.ask_all(file, None, ToAgent::Open { file, turn, known });
+    }
+}
+
+fn silent(file: FileId, host: &str, why: &str) -> Refusal {
+    Refusal::Busy {
+        file,
+        holder: format!(
+            "host {host}, which does not answer ({why}); it may have the file open. If it is gone for good, `stripewise host forget {host}`"
+        ),
+    }
+}
+
+fn longest<'a>(answers: impl IntoIterator<Item = &'a FromAgent>, truncations: u64) -> u64 {
+    let known = answers.into_iter().filter_map(|answer| match answer {
+        FromAgent::Size(Some(known)) if known.truncations >= truncations => Some(known.size_bytes),
+        _ => None,
+    });
+    known.max().unwrap_or(0)
+}

@@ -1,0 +1,118 @@
+//! What the agents of other hosts ask beside the requests of programs.
+
+use super::Parts;
+use crate::connection::Connection;
+use crate::guard;
+use crate::log::note;
+use crate::managed::{Managed, unknown};
+use crate::proof::Granted;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use stripewise_layout::FileId;
+use stripewise_store::protocol::{HostInfo, Refusal};
+
+impl Parts {
+    pub(crate) fn managed(&self, file: FileId) -> Result<Arc<Managed>, Refusal> {
+        self.base.files.managed(file)
+    }
+
+    /// This host's agent ends: the next master waits for the host only if programs here still have files open.
+    pub(crate) fn leave_as(&self, host: &str) {
+        let is_used = |file: FileId| {
+            let managed = self.base.files.if_loaded(file);
+            managed.is_some_and(|managed| !self.base.quiescing.users(&managed).is_empty())
+        };
+        if !self.base.files.ids().into_iter().any(is_used)
+            && let Err(error) = self.base.context.table().note_host(host, false)
+        {
+            note!(self.base.context.log(), warn, %error, "this host is expected by the next master");
+        }
+    }
+
+    /// All hosts of the cluster, this one first.
+    pub(super) fn hosts(&self) -> Vec<HostInfo> {
+        let is_used = |managed: &Arc<Managed>| !self.base.quiescing.users(managed).is_empty();
+        let ids = self.base.files.ids().into_iter();
+        let files = ids.filter_map(|file| self.base.files.if_loaded(file)).filter(is_used).count() as u64;
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let mut hosts = vec![HostInfo { name, is_master: true, answers: true, files: Some(files) }];
+        let others = self.base.context.others().map(|others| others.list()).unwrap_or_default();
+        hosts.extend(others.into_iter().map(|(name, answers, files)| HostInfo {
+            name,
+            is_master: false,
+            answers,
+            files,
+        }));
+        hosts
+    }
+
+    /// A person says that the host is gone.
+    pub(super) fn forget_host(&self, host: &str) -> Result<(), Refusal> {
+        let others = self.base.context.others().ok_or_else(|| Refusal::Invalid {
+            what: "this cluster has one host; [coordinator] in cluster.toml would let it have more".to_owned(),
+        })?;
+        match others.list().into_iter().find(|(name, ..)| name == host) {
+            None => {
+                Err(Refusal::Invalid { what: format!("no host {host} is known; `stripewise host list` shows them") })
+            }
+            Some((_, true, _)) => Err(Refusal::Invalid {
+                what: format!("host {host} answers; end the programs and the agent there, and it leaves by itself"),
+            }),
+            Some((_, false, _)) => {
+                self.base.context.table().note_host(host, false)?;
+                others.leaves(host);
+                note!(self.base.context.log(), warn, host, "the host is forgotten: what it had open counts as closed");
+                Ok(())
+            }
+        }
+    }
+
+    /// A host opens the file, whose words of moving regions it does not know: regions stay where they are.
+    pub(crate) fn end_moves_for_host(&self, file: FileId, host: &str) {
+        if let Some(managed) = self.base.files.if_loaded(file) {
+            let inner = guard(&managed.inner);
+            self.base.quiescing.end_moves(&managed, &inner, &format!("host {host} opened the file"));
+        }
+    }
+
+    /// A host has had the file open since another was master.
+    pub(crate) fn reopen_for_host(
+        &self,
+        connection: &Connection,
+        file: FileId,
+        size_bytes: u64,
+    ) -> Result<Arc<Managed>, Refusal> {
+        let managed = self.base.files.managed(file)?;
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(unknown(file));
+        }
+        let granted = Granted { readable: true, writable: true };
+        guard(&connection.client).opened.entry(file).or_default().add(granted);
+        inner.openers.insert(connection.id);
+        inner.writers.insert(connection.id);
+        managed.extent.extend_to(size_bytes);
+        drop(inner);
+        Ok(managed)
+    }
+
+    /// A host has closed the file: it may have been the last.
+    pub(crate) fn closed_by_host(&self, file: FileId) {
+        let Some(managed) = self.base.files.if_loaded(file) else { return };
+        match self.lifecycle.after_close(&managed) {
+            Ok(_) => {}
+            Err(refusal) => {
+                note!(self.base.context.log(), warn, %file, error = %refusal, "a file that another host closed is not settled")
+            }
+        }
+    }
+
+    /// What other hosts know of the file's size is known here too. A host that does not answer has nothing that it promised anybody to show.
+    pub(crate) fn refresh(&self, connection: &Connection, file: FileId) -> Result<(), Refusal> {
+        let Some(others) = self.base.context.others() else { return Ok(()) };
+        let managed = self.base.files.managed(file)?;
+        let truncations = managed.truncations.load(SeqCst);
+        managed.raise_to(others.size_of(file, connection.host(), truncations), truncations);
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Managed files that several hosts use at once, on the hosts of bed.py with the mapping table in a real etcd.
+
+    STRIPEWISE=target/debug/stripewise tests/hosts/test_sharing.py [NAME...]
+
+Exit status 0 where hosts or an etcd cannot be had: the tests skip then, and say why.
+"""
+
+import hashlib
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import bed as beds  # noqa: E402
+
+STRIPEWISE = os.path.abspath(os.environ.get("STRIPEWISE", HERE.parents[1] / "target/debug/stripewise"))
+REGION = 1 << 20
+WAIT_SECONDS = 60
+
+# Reads commands from standard input and answers each by one line.
+WORKER = r"""
+import hashlib, os, random, sys
+path, descriptor = sys.argv[1], None
+for line in sys.stdin:
+    word, *numbers = line.split()
+    numbers = [int(number) for number in numbers]
+    try:
+        if word == "open":
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            answer = "ok"
+        elif word == "close":
+            os.close(descriptor)
+            answer = "ok"
+        elif word == "write":
+            offset, length, seed = numbers
+            data, done = random.Random(seed).randbytes(length), 0
+            while done < length:
+                done += os.pwrite(descriptor, data[done:], offset + done)
+            answer = "ok"
+        elif word == "read":
+            offset, length = numbers
+            data = b""
+            while len(data) < length:
+                more = os.pread(descriptor, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            answer = f"{len(data)} {hashlib.sha256(data).hexdigest()}"
+        elif word == "size":
+            answer = str(os.fstat(descriptor).st_size)
+        elif word == "truncate":
+            os.ftruncate(descriptor, numbers[0])
+            answer = "ok"
+        elif word == "sync":
+            os.fsync(descriptor)
+            answer = "ok"
+    except OSError as error:
+        answer = f"error {error.errno}"
+    print(answer, flush=True)
+"""
+
+
+class Worker:
+    """A program on one host, under `stripewise run`."""
+
+    def __init__(self, cluster, host, path):
+        argv = [STRIPEWISE, "run", "--", sys.executable, "-c", WORKER, path]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.host, self.process = host, cluster.bed.start(host, argv, env=cluster.env, **pipes)
+
+    def say(self, *words):
+        print(*words, file=self.process.stdin, flush=True)
+
+    def hear(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(f"the program on host {self.host} has ended ({self.process.wait()})")
+        return line.strip()
+
+    def ask(self, *words):
+        self.say(*words)
+        return self.hear()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        return self.process.wait(timeout=WAIT_SECONDS)
+
+
+class Cluster:
+    """A cluster of three servers, in directories that all hosts have."""
+
+    def __init__(self, bed):
+        self.bed, common = bed, pathlib.Path(bed.common)
+        self.directory = pathlib.Path(bed.shared) / "data"
+        (pathlib.Path(bed.store) / "data").mkdir()
+        self.env = dict(os.environ, STRIPEWISE_CLUSTER=str(common / "cluster.toml"))
+        servers = []
+        for name, kind in (("a", "hdd"), ("b", "hdd"), ("c", "ssd")):
+            (common / name).mkdir()
+            servers += ["--server", f"{name}={kind}:{common / name}"]
+        self.servers = [common / name for name in "abc"]
+        # The etcd answers on the network of the hosts alone.
+        self.stripewise(0, "init", "--etcd", bed.etcd(), *servers, "--region", "1MiB")
+        self.stripewise(0, "manage", str(self.directory))
+
+    def stripewise(self, host, *words):
+        done = self.bed.run(host, [STRIPEWISE, *words], env=self.env, timeout=WAIT_SECONDS)
+        if done.returncode != 0:
+            raise AssertionError(f"stripewise {' '.join(words)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def run(self, host, *words):
+        return self.stripewise(host, "run", "--", *words)
+
+    def object_bytes(self):
+        files = (path for server in self.servers for path in server.rglob("*") if path.is_file())
+        return sum(path.stat().st_size for path in files)
+
+
+class Sharing(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        try:
+            cls.bed = cls.enterClassContext(beds.Bed(hosts=4))
+            cls.cluster = Cluster(cls.bed)
+        except beds.Unavailable as why:
+            raise unittest.SkipTest(str(why)) from None
+
+    def worker(self, host, name):
+        worker = Worker(self.cluster, host, str(self.cluster.directory / name))
+        self.addCleanup(worker.process.kill)
+        self.assertEqual(worker.ask("open"), "ok")
+        return worker
+
+    def test_a_file_goes_from_host_to_host(self):
+        path = str(self.cluster.directory / "handed")
+        data = random.Random(1).randbytes(3 * REGION + 123)
+        source = pathlib.Path(self.bed.common) / "source"
+        source.write_bytes(data)
+        self.cluster.run(1, "cp", str(source), path)
+        self.assertGreaterEqual(self.cluster.object_bytes(), len(data), "it is on the servers")
+        expected = hashlib.sha256(data).hexdigest()
+        for host in (2, 0, 3, 1):
+            self.assertEqual(self.cluster.run(host, "sha256sum", path).split()[0], expected, f"host {host}")
+        self.assertIn(path, self.cluster.stripewise(3, "ls"))
+        self.cluster.run(2, "mv", path, path + "-moved")
+        self.cluster.run(3, "truncate", "-s", "1000", path + "-moved")
+        self.assertEqual(
+            self.cluster.run(0, "sha256sum", path + "-moved").split()[0], hashlib.sha256(data[:1000]).hexdigest()
+        )
+        self.cluster.run(1, "rm", path + "-moved")
+        self.assertNotIn("handed", self.cluster.stripewise(2, "ls"))
+        self.assertEqual(self.cluster.stripewise(0, "check"), "")
+
+    def test_four_hosts_that_take_turns_are_a_vector_of_bytes(self):
+        seed = int(os.environ.get("SEED", random.randrange(1 << 32)))
+        print(f"SEED={seed}", file=sys.stderr)
+        choose, model = random.Random(seed), bytearray()
+        workers = [self.worker(host, "model") for host in range(4)]
+        for step in range(int(os.environ.get("STEPS", "400"))):
+            worker = choose.choice(workers)
+            what = choose.choices(("write", "read", "size", "truncate", "sync", "reopen"), (8, 8, 2, 1, 1, 1))[0]
+            offset = choose.randrange(6 * REGION)
+            length = choose.choice((1, 100, 4096, 70_000, REGION, 2 * REGION + 17))
+            told = f"seed {seed}, step {step}: {what} {offset} {length} on host {worker.host}"
+            if what == "write":
+                number = choose.randrange(1 << 30)
+                self.assertEqual(worker.ask("write", offset, length, number), "ok", told)
+                model.extend(bytes(max(0, offset + length - len(model))))
+                model[offset : offset + length] = random.Random(number).randbytes(length)
+            elif what == "read":
+                expected = bytes(model[offset : offset + length])
+                found = worker.ask("read", offset, length)
+                self.assertEqual(found, f"{len(expected)} {hashlib.sha256(expected).hexdigest()}", told)
+            elif what == "size":
+                self.assertEqual(worker.ask("size"), str(len(model)), told)
+            elif what == "truncate":
+                self.assertEqual(worker.ask("truncate", offset), "ok", told)
+                del model[offset:]
+                model.extend(bytes(offset - len(model)))
+            elif what == "sync":
+                self.assertEqual(worker.ask("sync"), "ok", told)
+            else:
+                self.assertEqual((worker.ask("close"), worker.ask("open")), ("ok", "ok"), told)
+        for worker in workers:
+            whole = f"{len(model)} {hashlib.sha256(model).hexdigest()}"
+            self.assertEqual(worker.ask("read", 0, len(model) + 1), whole, f"seed {seed}, host {worker.host}")
+            self.assertEqual(worker.end(), 0)
+
+    def test_hosts_write_side_by_side_and_all_see_it(self):
+        workers, block, blocks = [self.worker(host, "stripes") for host in range(4)], 10_007, 200
+        for number in range(blocks):
+            for rank, worker in enumerate(workers):
+                worker.say("write", (number * 4 + rank) * block, block, number * 4 + rank)
+            for worker in workers:
+                self.assertEqual(worker.hear(), "ok")
+        expected = b"".join(random.Random(number).randbytes(block) for number in range(4 * blocks))
+        for worker in workers:
+            self.assertEqual(worker.ask("sync"), "ok")
+        for worker in workers:
+            found = worker.ask("read", 0, len(expected) + 1)
+            self.assertEqual(found, f"{len(expected)} {hashlib.sha256(expected).hexdigest()}", f"host {worker.host}")
+            self.assertEqual(worker.end(), 0)
+
+    def test_another_host_becomes_master_and_nothing_is_lost(self):
+        workers = [self.worker(host, "inherited") for host in range(3)]
+        data = {}
+        for number, worker in enumerate(workers):
+            self.assertEqual(worker.ask("write", number * 50_000, 50_000, number), "ok")
+        # Whoever was master is gone at once, with what it had not told anybody.
+        master = next(host for host in range(3) if self.is_master(host))
+        self.addCleanup(self.bed.boot, master)
+        self.bed.kill_host(master)
+        others = [worker for worker in workers if worker.host != master]
+        for worker in others:
+            # What is placed is read and written without a master.
+            self.assertEqual(worker.ask("write", worker.host * 50_000, 50_000, 10 + worker.host), "ok")
+            data[worker.host] = random.Random(10 + worker.host).randbytes(50_000)
+        for worker in others:
+            for host, expected in data.items():
+                self.assertEqual(
+                    worker.ask("read", host * 50_000, 50_000),
+                    f"50000 {hashlib.sha256(expected).hexdigest()}",
+                    f"host {worker.host} reads what host {host} wrote",
+                )
+            # Only the next master can place this.
+            offset = (4 + worker.host) * REGION
+            self.assertEqual(worker.ask("write", offset, 1000, 7), "ok")
+        for worker in others:
+            self.assertEqual(worker.ask("size"), str((4 + max(data)) * REGION + 1000))
+            self.assertEqual(worker.end(), 0)
+
+    def tearDown(self):
+        """Says what the agents noted, if the test has failed."""
+        outcome = self._outcome
+        if outcome is None or outcome.success:
+            return
+        for host in range(4):
+            try:
+                done = self.bed.run(host, ["sh", "-c", "tail -n 20 /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS)
+                print(f"log of host {host}:\n{done.stdout}", file=sys.stderr)
+            except (OSError, subprocess.SubprocessError) as why:
+                print(f"host {host} has no log: {why}", file=sys.stderr)
+
+    def is_master(self, host):
+        """Whether the log of the host's agent says so last."""
+        log = self.bed.run(host, ["sh", "-c", "cat /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS).stdout
+        lines = [line for line in log.splitlines() if "broker started" in line or "broker stopped" in line]
+        return bool(lines) and "started" in lines[-1]
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
