@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Refusal, Reply};
-use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
+use stripewise_store::shared::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
 
 /// One client's connection, and what the client has shown on it. Another host of the cluster has one too, which stands for all programs there.
 pub(crate) struct Connection {
@@ -52,6 +52,15 @@ impl Connection {
             End::Program(_) => None,
             End::Host(host) => Some(host),
         }
+    }
+
+    /// The client has taken a process slot.
+    pub(crate) fn claim(&self, slot: u16, incarnation: u64) -> Result<(), Refusal> {
+        if slot >= MAX_PROCESSES {
+            return Err(Refusal::Invalid { what: format!("process slot {slot} of {MAX_PROCESSES}") });
+        }
+        guard(&self.client).claim = Some((ProcessSlot(slot), Incarnation(incarnation)));
+        Ok(())
     }
 
     /// Whether the client has closed the connection, or died. A host whose link has ended may come back.

@@ -57,6 +57,7 @@
 mod audit;
 mod fragments;
 mod head;
+mod hosts;
 mod inode;
 mod journal;
 mod keys;
@@ -376,21 +377,6 @@ impl Table {
             .iter()
             .map(|(key, value)| Ok((file_in(key), decode(key, value)?)))
             .collect()
-    }
-
-    /// The hosts that may have files open, by what is noted in a store.
-    pub fn hosts_in(store: &dyn MappingStore) -> Result<Vec<String>, RmtError> {
-        let entries = store.scan(b"a", None, SCAN)?;
-        Ok(entries.iter().map(|(key, _)| String::from_utf8_lossy(&key[1..]).into_owned()).collect())
-    }
-
-    /// Notes, durably, that a host is there, or that it is not.
-    pub fn note_host(&self, host: &str, is_there: bool) -> Result<(), RmtError> {
-        let key = name_key(b'a', host)?;
-        match self.store.get(&key)?.is_some() == is_there {
-            true => Ok(()),
-            false => self.set(key, is_there.then(|| encode(&HostRecord {}))),
-        }
     }
 
     /// Every file.

@@ -14,7 +14,7 @@ use crate::guard;
 use crate::host_messages::{FromAgent, FromMaster, Known, Shown, Snapshot, ToAgent, ToMaster, decode, encode};
 use crate::identities::text_of;
 use crate::log::note;
-use crate::managed::unknown;
+use crate::managed::{Managed, unknown};
 use crate::others::Line;
 use crate::proof::{Granted, Proof};
 use crate::quiescing::Quiescing;
@@ -27,11 +27,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
-use stripewise_layout::{FileId, RegionIndex, ServerId};
+use stripewise_layout::{Direction, FileId, RegionIndex, ServerId};
 use stripewise_store::protocol::{Admin, Event, PROTOCOL_VERSION, Refusal, Reply, Request};
 use stripewise_store::server::ObjectName;
 use stripewise_store::shared::extent::Extent;
-use stripewise_store::shared::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use stripewise_store::shared::slots::Slots;
 
 /// How long the answer to a program's request is waited for: the master may have to wait for servers and other hosts.
@@ -86,8 +85,13 @@ impl Follower {
             other => return Err(unexpected(&other)),
         }
         for (file, size_bytes) in held {
-            if let Err(refusal) = follower.reopen(file, size_bytes) {
-                note!(follower.context.log(), warn, %file, error = %refusal, "a file that programs have open cannot be followed");
+            match follower.reopen(file, size_bytes) {
+                Ok(()) => {}
+                Err(Refusal::UnknownFile { .. }) => {
+                    note!(follower.context.log(), warn, %file, "a file that programs have open is no more");
+                }
+                // Without it the master would think that nobody here uses the file.
+                Err(refusal) => return Err(refusal),
             }
         }
         *guard(&follower.has_all) = true;
@@ -195,10 +199,7 @@ impl Follower {
         match request {
             Request::Hello { version } => self.hello(connection, version),
             Request::Claimed { slot, incarnation } | Request::Unanswered(Event::Claimed { slot, incarnation }) => {
-                if slot >= MAX_PROCESSES {
-                    return Err(Refusal::Invalid { what: format!("process slot {slot} of {MAX_PROCESSES}") });
-                }
-                guard(&connection.client).claim = Some((ProcessSlot(slot), Incarnation(incarnation)));
+                connection.claim(slot, incarnation)?;
                 done()
             }
             Request::Open { file } => self.open(connection, file, request, first(&shown)?),
@@ -254,7 +255,7 @@ impl Follower {
                 self.forward(request, &[], None)?;
                 done()
             }
-            // The close decides by size, which takes the master's look at the file: it finds it by itself.
+            // Minimum sizes are refused on a cluster of many hosts.
             Request::Closing => done(),
             Request::Admin(Admin::ObservedMemory { .. } | Admin::Observe { .. } | Admin::OpenedPaths { .. }) => {
                 Err(Refusal::Invalid {
@@ -315,6 +316,13 @@ impl Serves for Follower {
             self.context.processes().forget_reads(slot, incarnation);
         }
         for file in files.into_keys() {
+            let managed = self.files.find(file).and_then(|found| found.managed());
+            let is_writing =
+                |managed: Arc<Managed>, slot| managed.slots.in_flight(slot).any(|io| io.direction == Direction::Write);
+            let died_writing = managed.zip(claim).is_some_and(|(managed, (slot, _))| is_writing(managed, slot));
+            if died_writing && let Err(error) = self.forward(Request::Tidy { file }, &[], None) {
+                note!(self.context.log(), warn, %file, %error, "what a dead writer left beyond the size stays");
+            }
             // A process that is just dying may still hold its lock.
             if !self.close(connection.id, file).unwrap_or(false) {
                 self.rechecks.recheck(file);
@@ -358,6 +366,11 @@ fn needs(connection: &Connection, file: FileId, to_write: bool) -> Result<Grante
     if granted.writable || !to_write { Ok(granted) } else { Err(Refusal::NotPermitted) }
 }
 
+/// What tells of the file's size, and of its first regions.
+fn refresh_of(file: FileId) -> Request {
+    Request::Refresh { file, first: RegionIndex(0), last: RegionIndex(0) }
+}
+
 fn no_master(why: String) -> Refusal {
     Refusal::Table {
         what: format!("the master of the cluster does not answer ({why}); it is asked again when there is one"),
@@ -378,7 +391,7 @@ impl Follower {
         let (Reply::Opened { writable, .. }, Some(snapshot)) = (reply, snapshot) else {
             return Err(unknown(file));
         };
-        self.show(&found, &snapshot)?;
+        self.show_latest(&found, refresh_of(file), Some(snapshot))?;
         users.add(connection.id, proof.granted());
         self.hand_out(connection, file, writable, proof.granted())
     }
@@ -393,7 +406,7 @@ impl Follower {
         };
         let found = self.files.entry(file);
         let mut users = found.users().ok_or_else(|| unknown(file))?;
-        self.show(&found, &snapshot)?;
+        self.show_latest(&found, refresh_of(file), Some(snapshot))?;
         users.add(connection.id, proof.granted());
         self.hand_out(connection, file, writable, proof.granted())
     }
@@ -410,19 +423,26 @@ impl Follower {
     /// Passes on a request whose answer tells more of the file, and shows it.
     fn renew(&self, file: FileId, request: Request) -> Answer {
         let found = self.files.find(file).ok_or_else(|| unknown(file))?;
-        let (first, last) = match request {
-            Request::Place { first, last, .. } | Request::Refresh { first, last, .. } => (first, last),
-            _ => (RegionIndex(0), RegionIndex(0)),
-        };
-        let (mut reply, mut snapshot) = self.forward(request, &[], found.known())?;
-        // One that was taken before a cut, and came after it, is asked for again.
-        while let Some(latest) = &snapshot {
-            if self.show(&found, latest)? {
-                break;
+        let again = match request {
+            Request::Place { first, last, .. } | Request::Refresh { first, last, .. } => {
+                Request::Refresh { file, first, last }
             }
-            (reply, snapshot) = self.forward(Request::Refresh { file, first, last }, &[], None)?;
-        }
+            _ => refresh_of(file),
+        };
+        let (reply, snapshot) = self.forward(request, &[], found.known())?;
+        self.show_latest(&found, again, snapshot)?;
         Ok((reply, Vec::new()))
+    }
+
+    /// The file's shared memory shows what the master answered. An answer from before a truncation that came after it is asked for again.
+    fn show_latest(&self, found: &HostFile, again: Request, mut snapshot: Option<Snapshot>) -> Result<(), Refusal> {
+        while let Some(latest) = &snapshot {
+            if found.show(&self.context, &self.memory, latest)? {
+                return Ok(());
+            }
+            (_, snapshot) = self.forward(again.clone(), &[], None)?;
+        }
+        Ok(())
     }
 
     /// A program here has closed the file; true when nothing more is to be expected.
@@ -442,8 +462,7 @@ impl Follower {
         let Some(managed) = found.managed() else { return Ok(true) };
         if !users.is_empty() || !self.quiescing.users(&managed).is_empty() {
             // The size is the others' to know, whether or not this was the last.
-            let snapshot = Request::Refresh { file, first: RegionIndex(0), last: RegionIndex(0) };
-            self.forward(snapshot, &[], found.known())?;
+            self.forward(refresh_of(file), &[], found.known())?;
             return Ok(false);
         }
         self.forward(Request::Close { file }, &[], found.known())?;
@@ -473,14 +492,11 @@ impl Follower {
         let found = self.files.entry(file);
         let Some(_users) = found.users() else { return Ok(()) };
         match self.ask(&ToMaster::Reopen { file, size_bytes })? {
-            FromMaster::Answer { snapshot: Some(snapshot), .. } => self.show(&found, &snapshot).map(drop),
+            FromMaster::Answer { snapshot, .. } => {
+                self.show_latest(&found, refresh_of(file), snapshot.map(|snapshot| *snapshot))
+            }
             FromMaster::Refused(refusal) => Err(refusal),
             other => Err(unexpected(&other)),
         }
-    }
-
-    /// The file's shared memory shows what the master told; it is made if there is none. False: the master has cut the file since.
-    fn show(&self, found: &HostFile, snapshot: &Snapshot) -> Result<bool, Refusal> {
-        found.show(&self.context, &self.memory, snapshot)
     }
 }

@@ -13,7 +13,6 @@ use rustix::fs::{Mode, OFlags};
 use stripewise_layout::{FileId, Placement, ServerId};
 use stripewise_store::protocol::{Event, PROTOCOL_VERSION, Refusal, Reply, Request, ServerInfo};
 use stripewise_store::server::{ObjectName, Ownership, ServerError};
-use stripewise_store::shared::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
 
 /// Whether a request is heard of a client that is gone. Such as clean up after it are, and such as take nothing from anybody; the rest it would have to be
 /// told of.
@@ -89,10 +88,7 @@ impl Parts {
         match request {
             Request::Hello { version } => self.hello(connection, version),
             Request::Claimed { slot, incarnation } | Request::Unanswered(Event::Claimed { slot, incarnation }) => {
-                if slot >= MAX_PROCESSES {
-                    return Err(Refusal::Invalid { what: format!("process slot {slot} of {MAX_PROCESSES}") });
-                }
-                guard(&connection.client).claim = Some((ProcessSlot(slot), Incarnation(incarnation)));
+                connection.claim(slot, incarnation)?;
                 done()
             }
             Request::Open { file } => {

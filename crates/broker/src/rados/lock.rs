@@ -17,7 +17,7 @@ const LONGEST: usize = 1 << 16;
 pub enum Renewal {
     /// It need not; a repetition prolongs.
     Allowed,
-    /// It must: a lock that ended meanwhile is not taken anew.
+    /// It must: a lock that ended meanwhile is not taken again.
     Required,
 }
 

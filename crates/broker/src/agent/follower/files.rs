@@ -118,7 +118,7 @@ impl HostFile {
         }
     }
 
-    /// See [`super::Follower::show`].
+    /// Shows what the master answered; the memory is made if there is none. False: the file was truncated since.
     pub(super) fn show(
         &self,
         context: &Arc<Context>,
