@@ -60,6 +60,7 @@ test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redi
 	STRIPEWISE=$(TEST_BIN) /usr/bin/python3 tests/engines/test_on_ceph.py
 	$(PYTHON) tests/hosts/test_bed.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) -W ignore tests/hosts/test_sharing.py
+	STRIPEWISE=$(TEST_BIN) $(PYTHON) -W ignore tests/hosts/test_on_rados.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict --on ext4,xfs
 

@@ -129,6 +129,26 @@ class OnCeph(unittest.TestCase):
         refused("nowhere", "there is no pool nowhere")
         refused("coded", "pool coded is erasure-coded")
 
+    def test_a_pool_that_cannot_have_the_mapping_table_is_refused_by_name(self):
+        place = self.root / "tables"
+        (place / "a").mkdir(parents=True)
+
+        def refused(expected, *words):
+            error = self.run_in(place, STRIPEWISE, "init", "--server", f"a=hdd:{place / 'a'}", *words, fails=True)
+            self.assertIn(expected, error)
+            self.assertEqual(os.listdir(place), ["a"])
+            self.assertEqual(os.listdir(place / "a"), [])
+
+        ceph = ("--conf", self.ceph.conf)
+        refused("there is no pool nowhere", "--rados", "nowhere", *ceph)
+        refused("pool coded is erasure-coded", "--rados", "coded", *ceph)
+        refused("cannot be used with", "--rados", "pool0", "--etcd", "http://localhost:1", *ceph)
+        refused("required arguments", *ceph)
+        self.run_in(place, STRIPEWISE, "init", "--server", f"a=hdd:{place / 'a'}", "--rados", "pool0", *ceph)
+        text = (place / "cluster.toml").read_text()
+        self.assertIn('rados = "pool0"', text)
+        self.assertIn(f'rados_conf = "{self.ceph.conf}"', text)
+
 
 class FoundOnCeph(unittest.TestCase):
     """What `init --ceph` finds in a Ceph with keys, and what it says is in the way."""
@@ -226,6 +246,11 @@ class FoundOnCeph(unittest.TestCase):
         user("reader", 'allow r, allow command "osd blocklist"', "allow r")
         self.assert_says(self.init("--user", "reader"), "Ceph denies it to user client.reader")
         user("enough", 'allow r, allow command "osd blocklist"', "allow rwx")
+        place = pathlib.Path(tempfile.mkdtemp(dir=self.root))
+        table = [STRIPEWISE, "init", "--server", f"a=hdd:{place}", "--rados", "pool0", "--conf", self.ceph.conf, "--user", "weak"]
+        result = subprocess.run(table, cwd=place, capture_output=True, text=True, timeout=300)
+        self.assertEqual((result.returncode, os.listdir(place)), (2, []), result.stderr)
+        self.assert_says(result.stderr, "client.weak may not blocklist", "ceph auth caps client.weak", "osd blocklist")
         servers = self.init("--user", "enough")
         self.assertEqual(servers["osd0"], ("hdd", self.url("pool0", "&user=enough")))
         self.assert_says(self.init("--user", "nobody"), "no key for client.nobody", "ceph auth get-or-create client.nobody")

@@ -51,12 +51,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 
 HERE = pathlib.Path(__file__).resolve().parent
 MISSING = 3
 WAIT_SECONDS = 60
+# For a whole Ceph, whose parts wait for each other.
+CEPH_SECONDS = 180
 NETWORK, OUTSIDE = "10.77.0", "10.77.0.254"
 MAX_HOSTS = 64
 # What a host can go without: options of its mount, and of what starts programs on it.
@@ -456,14 +459,24 @@ class Bed:
         program = ["/usr/bin/python3", HERE.parent / "engines" / "ceph.py", "--address", self.outside, *options]
         environment = {**os.environ, "TMPDIR": str(self.common)}
         with self.start(None, program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
-            line = process.stdout.readline()
-            if not line and process.wait(WAIT_SECONDS) == MISSING:
-                raise Unavailable("there is no Ceph; it says why above")
-            if not line:
-                raise RuntimeError(f"tests/engines/ceph.py: status {process.returncode}")
-            yield json.loads(line)
-            process.stdin.close()
-            process.wait(WAIT_SECONDS)
+            # Whatever it waits for, a monitor that died above all: its daemons end with it.
+            watch = threading.Timer(CEPH_SECONDS, process.kill)
+            watch.start()
+            try:
+                line = process.stdout.readline()
+                watch.cancel()
+                if not line and process.wait(WAIT_SECONDS) == MISSING:
+                    raise Unavailable("there is no Ceph; it says why above")
+                if not line:
+                    raise RuntimeError(f"tests/engines/ceph.py: status {process.returncode}, or not ready within {CEPH_SECONDS} s")
+                yield json.loads(line)
+            finally:
+                watch.cancel()
+                process.stdin.close()
+                try:
+                    process.wait(WAIT_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
 
     def mpi(self, family, ranks=None):
         """The words, and what the environment has besides, that start an MPI program from one host on all, one rank on each

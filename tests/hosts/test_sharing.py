@@ -96,7 +96,8 @@ class Worker:
 class Cluster:
     """A cluster of three servers, in directories that all hosts have."""
 
-    def __init__(self, bed):
+    def __init__(self, bed, *engine):
+        """`engine`: the words of `init` that say where the mapping table is; an etcd of the bed without them."""
         self.bed, common = bed, pathlib.Path(bed.common)
         self.directory = pathlib.Path(bed.shared) / "data"
         (pathlib.Path(bed.store) / "data").mkdir()
@@ -107,7 +108,8 @@ class Cluster:
             servers += ["--server", f"{name}={kind}:{common / name}"]
         self.servers = [common / name for name in "abc"]
         # The etcd answers on the network of the hosts alone.
-        self.stripewise(0, "init", "--etcd", bed.etcd(), *servers, "--region", "1MiB")
+        engine = engine or ("--etcd", bed.etcd())
+        self.stripewise(0, "init", *engine, *servers, "--region", "1MiB")
         self.stripewise(0, "manage", str(self.directory))
 
     def stripewise(self, host, *words):

@@ -17,6 +17,7 @@ use crate::host_messages::MESSAGES_VERSION;
 use crate::hosts::{self, ClusterKey, Introduction, LinkError, Listener, Peer};
 use crate::log::{Log, note};
 use crate::others::Others;
+use crate::rados::{RadosCoordinator, RadosOptions};
 use crate::rmt::Table;
 use crate::service::Service;
 use crate::{Broker, BrokerError, BrokerHandle, BrokerOptions, guard, threads};
@@ -117,13 +118,15 @@ impl Role {
 
 /// The engine that the cluster file names.
 fn coordinator_of(cluster: &Cluster, coordination: &Coordination) -> Result<Box<dyn Coordinator>, BrokerError> {
+    let fault = |what: String| BrokerError::Coordinator { what };
+    if let Some(options) = RadosOptions::of(coordination) {
+        let coordinator = RadosCoordinator::new(&options, &cluster.id).map_err(|error| fault(error.to_string()))?;
+        return Ok(Box::new(coordinator));
+    }
     let mut options = EtcdOptions::new(coordination.etcd.clone());
     options.tls.ca.clone_from(&coordination.etcd_ca);
     options.tls.certificate = coordination.etcd_certificate.clone().zip(coordination.etcd_key.clone());
-    match EtcdCoordinator::new(&options, &cluster.id) {
-        Ok(coordinator) => Ok(Box::new(coordinator)),
-        Err(error) => Err(BrokerError::Coordinator { what: error.to_string() }),
-    }
+    Ok(Box::new(EtcdCoordinator::new(&options, &cluster.id).map_err(|error| fault(error.to_string()))?))
 }
 
 impl Seat {

@@ -3,19 +3,21 @@
 use crate::context::Context;
 use crate::output::Verdict;
 use anyhow::Result;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 use stripewise::emulated::EmulatedServers;
-use stripewise::init::{CephOptions, InitOptions, Initialized, NamedClass, NamedServer, init};
+use stripewise::init::{CephOptions, EngineOptions, InitOptions, Initialized, NamedClass, NamedServer, init};
 use stripewise::table::Table;
 use stripewise_layout::ByteCount;
 
 /// Write cluster.toml and prepare the directories of its servers
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("engine").args(["etcd", "rados"]), group = ArgGroup::new("in_ceph").args(["ceph", "rados"]).multiple(true))]
 #[command(after_help = "\
 Examples:
   stripewise init --server hdd0=hdd:/mnt/a --server ssd0=ssd:/mnt/nvme:100GiB
   stripewise init --etcd http://etcd1:2379 --listen eth0 --server ost0=hdd:/lustre/ost0 --server ost1=ssd:/lustre/ost1
+  stripewise init --rados stripewise-table --server ost0=hdd:/lustre/ost0 --server ost1=ssd:/lustre/ost1
   stripewise init --emulated 12xhdd-7200,4xsata-ssd-2012:64MiB --link gigabit --region 4MiB
   stripewise init --ceph --user stripewise --create-pools")]
 pub(crate) struct InitArgs {
@@ -28,11 +30,11 @@ pub(crate) struct InitArgs {
     ceph: bool,
 
     /// Ceph's configuration [default: $CEPH_CONF, then Ceph's usual places]
-    #[arg(long, value_name = "PATH", requires = "ceph")]
+    #[arg(long, value_name = "PATH", requires = "in_ceph")]
     conf: Option<PathBuf>,
 
     /// Ceph's user, as in client.NAME [default: admin]
-    #[arg(long, value_name = "NAME", requires = "ceph")]
+    #[arg(long, value_name = "NAME", requires = "in_ceph")]
     user: Option<String>,
 
     /// Run the commands that make the pools that are missing
@@ -59,7 +61,7 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "SIZE", default_value_t = InitOptions::default().region)]
     region: ByteCount,
 
-    /// Where what the programs of a host share lies, and the mapping table of a cluster of one host; on a local file system [default: stripewise-state, in /dev/shm with --etcd]
+    /// Where what the programs of a host share lies, and the mapping table of a cluster of one host; on a local file system [default: stripewise-state, in /dev/shm with --etcd and --rados]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
 
@@ -67,16 +69,24 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "http://HOST:PORT,...", value_delimiter = ',')]
     etcd: Vec<String>,
 
+    /// A cluster of many hosts, whose mapping table is in this replicated pool of Ceph
+    #[arg(long, value_name = "POOL")]
+    rados: Option<String>,
+
     /// Where each host listens for the others: an address, an interface, or either with :PORT [default: the first interface that is not the loopback]
-    #[arg(long, value_name = "WHERE", requires = "etcd")]
+    #[arg(long, value_name = "WHERE", requires = "engine")]
     listen: Option<String>,
 }
 
 pub(crate) fn run(context: &Context, arguments: InitArgs) -> Result<Verdict> {
     let InitArgs { servers, emulated, link, emulated_dir: emulated_directory, region, state, .. } = arguments;
-    let InitArgs { ceph, conf, user, create_pools, osd_classes: classes, etcd, listen, .. } = arguments;
+    let InitArgs { ceph, conf, user, create_pools, osd_classes: classes, etcd, rados, listen, .. } = arguments;
+    let engine = match rados {
+        Some(pool) => Some(EngineOptions::Pool { pool, conf: conf.clone(), user: user.clone() }),
+        None => (!etcd.is_empty()).then_some(EngineOptions::Etcd(etcd)),
+    };
     let ceph = ceph.then_some(CephOptions { conf, user, create_pools, classes });
-    let options = InitOptions { servers, ceph, emulated, link, emulated_directory, region, state, etcd, listen };
+    let options = InitOptions { servers, ceph, emulated, link, emulated_directory, region, state, engine, listen };
     let made = init(&context.session, &options)?;
     if context.json {
         context.object(&made)?;

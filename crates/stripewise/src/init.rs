@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use stripewise_broker::hosts::{ClusterKey, KeyError};
-use stripewise_broker::rados;
+use stripewise_broker::rados::{self, RadosCoordinator, RadosOptions, RadosTableError};
 use stripewise_device::UnknownName;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::{ByteCount, Cluster, Coordinator, Server, output};
@@ -59,6 +59,9 @@ pub enum InitError {
     /// A Ceph has no servers for a cluster.
     #[error(transparent)]
     Ceph(#[from] CephError),
+    /// The pool cannot have the mapping table.
+    #[error("the mapping table cannot be in that pool: {0}")]
+    Table(#[from] RadosTableError),
     /// A cluster file is there.
     #[error(
         "{} exists already and is the way to its cluster's files; name another with -C for another cluster",
@@ -136,8 +139,8 @@ pub struct InitOptions {
     /// The state directory, on a file system of each host; a relative path starts beside the cluster file. `None`: beside the cluster file, and in
     /// `/dev/shm` for a cluster of many hosts.
     pub state: Option<PathBuf>,
-    /// Endpoints of the etcd that hosts share; none for a cluster of one host.
-    pub etcd: Vec<String>,
+    /// Where hosts have the table that they share; `None` for a cluster of one host.
+    pub engine: Option<EngineOptions>,
     /// Where each host listens for the others; see [`Coordinator::listen`].
     pub listen: Option<String>,
 }
@@ -152,9 +155,38 @@ impl Default for InitOptions {
             emulated_directory: None,
             region: ByteCount(DEFAULT_REGION_BYTES),
             state: None,
-            etcd: Vec::new(),
+            engine: None,
             listen: None,
         }
+    }
+}
+
+/// Where hosts of a cluster have the table that they share, and elect their master.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EngineOptions {
+    /// Endpoints of one etcd, at least one.
+    Etcd(Vec<String>),
+    /// A replicated pool of a Ceph.
+    Pool {
+        /// Its name.
+        pool: String,
+        /// Path of `ceph.conf`; `None`: Ceph's usual places.
+        conf: Option<PathBuf>,
+        /// As in `client.NAME`; `None`: `admin`.
+        user: Option<String>,
+    },
+}
+
+impl EngineOptions {
+    fn to_coordinator(&self, listen: Option<&String>) -> std::result::Result<Coordinator, PlaceError> {
+        let coordinator = match self {
+            Self::Etcd(endpoints) => Coordinator::in_etcd(endpoints.clone()),
+            Self::Pool { pool, conf, user } => {
+                let conf = conf.as_deref().map(absolute).transpose()?;
+                Coordinator::in_pool(pool.clone(), conf, user.clone())
+            }
+        };
+        Ok(Coordinator { listen: listen.cloned(), ..coordinator })
     }
 }
 
@@ -202,23 +234,24 @@ pub fn init(session: &Session, options: &InitOptions) -> Result<Initialized> {
     let state = match &options.state {
         Some(state) => base.join(state),
         // The directory of the cluster file may be on a mount that hosts share.
-        None if !options.etcd.is_empty() => Path::new(MEMORY).join(format!("stripewise-{id}")),
+        None if options.engine.is_some() => Path::new(MEMORY).join(format!("stripewise-{id}")),
         None => base.join(DEFAULT_STATE),
     };
     let mut cluster = Cluster::new(id, state, options.region, servers);
-    if !options.etcd.is_empty() {
+    if let Some(engine) = &options.engine {
         if let Some(emulated) = cluster.servers.iter().find(|server| is_emulated(&server.url)) {
             let what = format!(
-                "server {} is emulated, which only one host can be; leave --etcd or --emulated out",
+                "server {} is emulated, which only one host can be; leave --emulated out, or --etcd and --rados",
                 emulated.name
             );
             return Err(InitError::Cluster { what });
         }
-        let mut coordinator = Coordinator::in_etcd(options.etcd.clone());
-        coordinator.listen.clone_from(&options.listen);
-        cluster.coordinator = Some(coordinator);
+        cluster.coordinator = Some(engine.to_coordinator(options.listen.as_ref())?);
     }
     cluster.check().map_err(|what| InitError::Cluster { what })?;
+    if let Some(pool) = cluster.coordinator.as_ref().and_then(RadosOptions::of) {
+        RadosCoordinator::probe(&pool, &cluster.id)?;
+    }
     let mut made = Made::default();
     prepare(&cluster, &mut made)?;
     if let Some(coordinator) = &cluster.coordinator {

@@ -7,6 +7,7 @@ use libc::{c_char, c_int};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ pub struct Connection {
     cluster: Cluster,
     /// As in `client.admin`.
     user: String,
+    shut_out: Arc<AtomicBool>,
 }
 
 // SAFETY: librados takes calls on one cluster from any thread.
@@ -54,14 +56,14 @@ impl Drop for Connection {
     }
 }
 
-/// The connection with these options, one for all of this process that ask for it.
+/// The connection with these options, one for all of this process that ask for it. One that was shut out is given to nobody any more.
 ///
 /// # Errors
 /// As [`Connection::open`].
 pub fn shared(options: &ConnectOptions) -> Result<Arc<Connection>, RadosError> {
     static KNOWN: Mutex<Vec<(ConnectOptions, Weak<Connection>)>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.retain(|(_, connection)| connection.strong_count() > 0);
+    known.retain(|(_, connection)| connection.upgrade().is_some_and(|connection| !connection.is_shut_out()));
     let same = known.iter().find(|(other, _)| other == options).and_then(|(_, connection)| connection.upgrade());
     if let Some(connection) = same {
         return Ok(connection);
@@ -69,6 +71,12 @@ pub fn shared(options: &ConnectOptions) -> Result<Arc<Connection>, RadosError> {
     let connection = Connection::open(options)?;
     known.push((options.clone(), Arc::downgrade(&connection)));
     Ok(connection)
+}
+
+pub(super) fn note_shut_out(flag: &AtomicBool, error: &RadosError) {
+    if matches!(error, RadosError::Blocklisted { .. }) {
+        flag.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A text for librados.
@@ -97,7 +105,7 @@ impl Connection {
         if status < 0 {
             return Err(about.fault(status));
         }
-        let connection = Self { library, cluster, user: user.clone() };
+        let connection = Self { library, cluster, user: user.clone(), shut_out: Arc::default() };
         connection.configure(options)?;
         // SAFETY: a cluster that was made and not yet connected.
         let status = unsafe { (library.connect)(cluster) };
@@ -141,7 +149,24 @@ impl Connection {
 
     fn check(&self, status: c_int, action: &'static str) -> Result<(), RadosError> {
         let about = About { action, user: &self.user, pool: "", object: "", epoch: None };
-        if status < 0 { Err(about.fault(status)) } else { Ok(()) }
+        if status < 0 { Err(self.noted(about.fault(status))) } else { Ok(()) }
+    }
+
+    /// The same error, after which [`Self::is_shut_out`] says what it does.
+    pub(super) fn noted(&self, error: RadosError) -> RadosError {
+        note_shut_out(&self.shut_out, &error);
+        error
+    }
+
+    /// Whether an operation of this connection has found it blocklisted. Nothing that it sends takes effect then.
+    #[must_use]
+    pub fn is_shut_out(&self) -> bool {
+        self.shut_out.load(Ordering::SeqCst)
+    }
+
+    /// For operations that end when the connection may be gone.
+    pub(super) fn shut_out_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shut_out)
     }
 
     pub(super) fn library(&self) -> &'static Library {

@@ -69,7 +69,7 @@ impl Pool {
         match status {
             0.. => Ok(LockState::Held),
             _ if matches!(errno_of(status), Errno::BUSY | Errno::NOENT) => Ok(LockState::NotHeld),
-            _ => Err(self.about_lock(object, "locking an object").fault(status)),
+            _ => Err(self.fault_of_lock(object, "locking an object", status)),
         }
     }
 
@@ -86,7 +86,7 @@ impl Pool {
         match status {
             0.. => Ok(()),
             _ if errno_of(status) == Errno::NOENT => Ok(()),
-            _ => Err(self.about_lock(object, "unlocking an object").fault(status)),
+            _ => Err(self.fault_of_lock(object, "unlocking an object", status)),
         }
     }
 
@@ -126,11 +126,12 @@ impl Pool {
                 Ok(Some(String::from_utf8_lossy(cookie).into_owned()))
             }
             status if errno_of(status) == Errno::NOENT => Ok(None),
-            status => Err(self.about_lock(object, "asking who holds a lock").fault(status)),
+            status => Err(self.fault_of_lock(object, "asking who holds a lock", status)),
         }
     }
 
-    fn about_lock<'a>(&'a self, object: &'a str, action: &'static str) -> About<'a> {
-        About { action, user: self.connection().user(), pool: self.name(), object, epoch: None }
+    fn fault_of_lock(&self, object: &str, action: &'static str, status: i32) -> RadosError {
+        let about = About { action, user: self.connection().user(), pool: self.name(), object, epoch: None };
+        self.connection().noted(about.fault(status))
     }
 }

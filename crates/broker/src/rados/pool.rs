@@ -1,7 +1,7 @@
 //! A pool, and operations on its objects under way.
 
 use super::RadosError;
-use super::connection::{Connection, c_string};
+use super::connection::{Connection, c_string, note_shut_out};
 use super::error::About;
 use super::library::{self, IoContext, Library};
 use super::operation::{Completion, Epoch, KeyRange, Operation};
@@ -9,6 +9,7 @@ use super::waiting::{EndOf, Waiting};
 use libc::{c_char, c_int, c_void};
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The attribute that holds an object's epoch, as digits.
 const EPOCH: &CStr = c"stripewise.epoch";
@@ -81,13 +82,16 @@ struct Names {
     pool: String,
     object: String,
     epoch: Option<Epoch>,
+    shut_out: Arc<AtomicBool>,
 }
 
 impl Names {
     fn fault(&self, status: c_int) -> RadosError {
         let epoch = self.epoch.map(|epoch| epoch.0);
         let about = About { action: self.action, user: &self.user, pool: &self.pool, object: &self.object, epoch };
-        about.fault(status)
+        let error = about.fault(status);
+        note_shut_out(&self.shut_out, &error);
+        error
     }
 }
 
@@ -224,6 +228,7 @@ impl Pool {
             pool: self.name.clone(),
             object: object.to_owned(),
             epoch: operation.epoch(),
+            shut_out: self.connection.shut_out_flag(),
         };
         let mut pending = Box::new(Pending {
             library: self.library(),

@@ -31,6 +31,15 @@ pub struct Coordinator {
     /// The key of that certificate, in PEM form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_key: Option<PathBuf>,
+    /// A replicated pool of a Ceph, in the place of an etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rados: Option<String>,
+    /// That Ceph's configuration; in its usual places without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rados_conf: Option<PathBuf>,
+    /// The user there, as in `client.NAME`; `admin` without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rados_user: Option<String>,
     /// Where this host listens for others: an address, an interface, or either with `:PORT`; the first interface that is not the
     /// loopback without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,10 +69,19 @@ impl Coordinator {
             etcd_ca: None,
             etcd_certificate: None,
             etcd_key: None,
+            rados: None,
+            rados_conf: None,
+            rados_user: None,
             listen: None,
             key: default_key(),
             host_timeout_s: DEFAULT_HOST_TIMEOUT_S,
         }
+    }
+
+    /// A pool of a Ceph, which `conf` and `user` say how to reach; all else as where the cluster file does not say.
+    #[must_use]
+    pub fn in_pool(pool: String, conf: Option<PathBuf>, user: Option<String>) -> Self {
+        Self { rados: Some(pool), rados_conf: conf, rados_user: user, ..Self::in_etcd(Vec::new()) }
     }
 
     /// After which a host that does not answer counts as silent.
@@ -74,7 +92,8 @@ impl Coordinator {
 
     pub(super) fn make_absolute(&mut self, base: &Path) {
         self.key = base.join(&self.key);
-        for file in [&mut self.etcd_ca, &mut self.etcd_certificate, &mut self.etcd_key].into_iter().flatten() {
+        let files = [&mut self.etcd_ca, &mut self.etcd_certificate, &mut self.etcd_key, &mut self.rados_conf];
+        for file in files.into_iter().flatten() {
             *file = base.join(&*file);
         }
     }
@@ -85,10 +104,26 @@ impl Cluster {
     pub(super) fn check_coordinator(&self) -> Result<(), Fault> {
         let Some(coordinator) = &self.coordinator else { return Ok(()) };
         let fault = |message: &str| Err(Fault::at_top("coordinator", message.to_owned()));
-        if coordinator.etcd.is_empty() {
-            return fault(
-                "[coordinator] names no engine; add etcd = [\"http://HOST:2379\"], or remove the section for a cluster of one host",
-            );
+        let of_etcd = [&coordinator.etcd_ca, &coordinator.etcd_certificate, &coordinator.etcd_key];
+        match (&coordinator.rados, coordinator.etcd.is_empty()) {
+            (None, true) => {
+                return fault(
+                    "[coordinator] names no engine; add etcd = [\"http://HOST:2379\"] or rados = \"POOL\", or remove the section for a cluster of one host",
+                );
+            }
+            (Some(_), false) => {
+                return fault("[coordinator] names two engines, an etcd and a pool of Ceph; remove etcd or rados");
+            }
+            (Some(_), true) if of_etcd.into_iter().any(Option::is_some) => {
+                return fault(
+                    "etcd_ca, etcd_certificate and etcd_key are of an etcd, and rados names a pool; name one engine",
+                );
+            }
+            (None, false) if coordinator.rados_conf.is_some() || coordinator.rados_user.is_some() => {
+                return fault("rados_conf and rados_user are of a Ceph, and etcd names an etcd; name one engine");
+            }
+            (Some(pool), true) if pool.is_empty() => return fault("rados = \"\" names no pool; name one"),
+            (Some(_), true) | (None, false) => {}
         }
         if coordinator.etcd_certificate.is_some() != coordinator.etcd_key.is_some() {
             return fault("etcd_certificate and etcd_key belong together; give both or neither");
@@ -126,9 +161,30 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_of_ceph_is_an_engine_too() {
+        let text = "rados = \"stripewise-table\"\nrados_conf = \"ceph.conf\"\nrados_user = \"site\"";
+        let read = parse(text, "").unwrap();
+        let coordinator = read.coordinator.clone().unwrap();
+        let conf = Some(Path::new("/etc/site/ceph.conf").to_owned());
+        let mut expected = Coordinator::in_pool("stripewise-table".to_owned(), conf, Some("site".to_owned()));
+        expected.key = "/etc/site/cluster.key".into();
+        assert_eq!(coordinator, expected);
+        assert_eq!(Cluster::parse(&read.to_toml(), Path::new("/elsewhere/cluster.toml")).unwrap(), read);
+    }
+
+    #[test]
     fn faults_are_named_with_their_line_and_remedy() {
         for (section, top, parts) in [
             ("", "", ["line 4: [coordinator] names no engine", "etcd = "]),
+            ("", "", ["or rados = ", "remove the section"]),
+            (
+                "etcd = [\"http://a\"]\nrados = \"p\"",
+                "",
+                ["line 4: [coordinator] names two engines", "remove etcd or rados"],
+            ),
+            ("rados = \"p\"\netcd_ca = \"c\"", "", ["line 4: etcd_ca", "rados names a pool; name one"]),
+            ("etcd = [\"http://a\"]\nrados_user = \"u\"", "", ["line 4: rados_conf and rados_user", "name one"]),
+            ("rados = \"\"", "", ["line 4: rados = \"\"", "name one"]),
             ("etcd = [\"http://a\"]\netcd_key = \"k\"", "", ["line 4: ", "give both or neither"]),
             ("etcd = [\"http://a\"]\nhost_timeout_s = 1", "", ["line 4: host_timeout_s = 1", "at least 2"]),
             ("etcd = [\"http://a\"]", "fragments = true\n", ["line 5: fragments are kept by one host", "remove"]),

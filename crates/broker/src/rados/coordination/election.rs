@@ -1,6 +1,8 @@
 //! The election: whoever holds the lock on the table's object replaces the record of the master before it.
 
-use super::super::{ConnectOptions, Connection, KeyRange, LockState, Pool, RadosError, Renewal, shared};
+use super::super::{
+    ConnectOptions, Connection, KeyRange, LockState, Operation, Pool, RadosError, Renewal, probe_blocklist, shared,
+};
 use super::error::RadosTableError;
 use super::objects::{Change, Objects, TABLE};
 use super::state::{MASTER, MasterRecord, decode, value_of};
@@ -11,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// An object that is made and removed again.
+const PROBE: &str = "probe";
 /// Name of the lock.
 const LOCK: &str = "master";
 /// The time after which a master that is not heard of is followed by another.
@@ -21,18 +25,41 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Where the table of a cluster lies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RadosOptions {
-    /// Which Ceph. A process that asks for servers with the same options shares the connection with them, so that a master which
-    /// is shut out writes to none of them any more.
+    /// Which Ceph.
     pub ceph: ConnectOptions,
     /// A replicated pool; it need not be that of a server.
     pub pool: String,
 }
 
+/// For how long an operation of the table is waited for. What an answer that does not come means is asked again.
+const OPERATION_PATIENCE: Duration = Duration::from_secs(10);
+
+impl RadosOptions {
+    /// Of the pool that the cluster file names; `None`: it names another engine.
+    #[must_use]
+    pub fn of(coordination: &stripewise_layout::Coordinator) -> Option<Self> {
+        let usual = ConnectOptions::default();
+        let ceph = ConnectOptions {
+            conf: coordination.rados_conf.clone(),
+            user: coordination.rados_user.clone().unwrap_or(usual.user),
+            operation_patience: Some(OPERATION_PATIENCE),
+            ..usual
+        };
+        Some(Self { ceph, pool: coordination.rados.clone()? })
+    }
+}
+
 /// The table and the election of one cluster in a pool.
 pub struct RadosCoordinator {
-    pool: Arc<Pool>,
-    objects: Arc<dyn Objects>,
+    pool: Mutex<Arc<Pool>>,
+    /// How the pool is reached again by a process that was shut out. `None` over somebody else's connection.
+    again: Option<(RadosOptions, String)>,
     lease: Duration,
+}
+
+/// The pool with the table of a cluster.
+fn pool_over(connection: &Arc<Connection>, pool: &str, cluster: &str) -> Result<Arc<Pool>, RadosError> {
+    Ok(Arc::new(Pool::open(connection, pool, &format!("stripewise-{cluster}-table"))?))
 }
 
 impl RadosCoordinator {
@@ -42,7 +69,8 @@ impl RadosCoordinator {
     ///
     /// As [`Connection::open`] and [`Pool::open`].
     pub fn new(options: &RadosOptions, cluster: &str) -> Result<Self, RadosError> {
-        Self::over(&shared(&options.ceph)?, &options.pool, cluster)
+        let pool = Mutex::new(pool_over(&shared(&options.ceph)?, &options.pool, cluster)?);
+        Ok(Self { pool, again: Some((options.clone(), cluster.to_owned())), lease: USUAL_LEASE })
     }
 
     /// The same over a connection that is there.
@@ -51,8 +79,59 @@ impl RadosCoordinator {
     ///
     /// As [`Pool::open`].
     pub fn over(connection: &Arc<Connection>, pool: &str, cluster: &str) -> Result<Self, RadosError> {
-        let pool = Arc::new(Pool::open(connection, pool, &format!("stripewise-{cluster}-table"))?);
-        Ok(Self { objects: Arc::new(Arc::clone(&pool)), pool, lease: USUAL_LEASE })
+        Ok(Self { pool: Mutex::new(pool_over(connection, pool, cluster)?), again: None, lease: USUAL_LEASE })
+    }
+
+    /// Looks whether a new cluster can have its table in the pool and elect its master there. Nothing is left behind.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`]; [`RadosError::ErasureCoded`]; [`RadosTableError::Taken`] where the cluster has a table there already, and
+    /// [`RadosTableError::MayNotShutOut`] where the user may not blocklist clients.
+    pub fn probe(options: &RadosOptions, cluster: &str) -> Result<(), RadosTableError> {
+        let connection = shared(&options.ceph)?;
+        let pool = pool_over(&connection, &options.pool, cluster)?;
+        match pool.run(TABLE, Operation::StatPlain) {
+            Err(RadosError::Missing { .. }) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => {
+                let (pool, cluster) = (options.pool.clone(), cluster.to_owned());
+                return Err(RadosTableError::Taken { pool, cluster });
+            }
+        }
+        // A pool without omap says so only when a key is set.
+        pool.run(PROBE, Operation::SetKeys(&[("probe", b"1")]))?;
+        pool.run(PROBE, Operation::Remove { epoch: None })?;
+        probe_blocklist(&connection).map_err(|error| match error {
+            RadosError::Denied { .. } => RadosTableError::MayNotShutOut { user: connection.user().to_owned() },
+            error => error.into(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn connection_for_tests(&self) -> Arc<Connection> {
+        Arc::clone(self.pool().connection())
+    }
+
+    fn pool(&self) -> Arc<Pool> {
+        Arc::clone(&self.pool.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What `act` gave. A process that was shut out is somebody else over a new connection, unless it is another's.
+    fn with_pool<T>(&self, act: impl Fn(&Arc<Pool>) -> Result<T, RadosTableError>) -> Result<T, RadosTableError> {
+        let pool = self.pool();
+        match (act(&pool), &self.again) {
+            (Err(RadosTableError::Rados(RadosError::Blocklisted { .. })), Some((options, cluster))) => {
+                let mut known = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+                if Arc::ptr_eq(&known, &pool) {
+                    *known = pool_over(&shared(&options.ceph)?, &options.pool, cluster)?;
+                }
+                let pool = Arc::clone(&known);
+                drop(known);
+                act(&pool)
+            }
+            (result, _) => result,
+        }
     }
 
     /// How long a master that does not renew stays master; at least a second.
@@ -61,17 +140,14 @@ impl RadosCoordinator {
         Self { lease: lease.max(Duration::from_secs(1)), ..self }
     }
 
-    fn record(&self) -> Result<(Option<Vec<u8>>, Option<MasterRecord>), RadosTableError> {
-        let (found, _) = self.objects.read(TABLE, &[MASTER], KeyRange::NONE)?;
-        let value = value_of(&found, MASTER).map(<[u8]>::to_vec);
-        let record = value.as_ref().map(|value| decode(self.objects.as_ref(), MASTER, value)).transpose()?;
-        Ok((value, record))
-    }
-
     /// Makes the holder of the lock the master. `None`: another did so meanwhile.
-    fn take_over(&self, candidate: &Candidate, cookie: &str) -> Result<Option<MasterRecord>, RadosTableError> {
-        let (found, before) = self.record()?;
-        let connection = self.pool.connection();
+    fn take_over(
+        pool: &Arc<Pool>,
+        candidate: &Candidate,
+        cookie: &str,
+    ) -> Result<Option<MasterRecord>, RadosTableError> {
+        let (found, before) = record_in(pool)?;
+        let connection = pool.connection();
         let addresses = connection.addresses()?;
         let is_left = |record: &&MasterRecord| record.candidate.is_some() && record.addresses != addresses;
         if let Some(before) = before.as_ref().filter(is_left) {
@@ -84,14 +160,14 @@ impl RadosCoordinator {
         let mut change = Change { expected: vec![(MASTER.to_owned(), found)], ..Change::default() };
         change.put(MASTER.to_owned(), Some(record.encode()));
         // A second sending does not find what it expects; the record then is the one that it wanted.
-        let is_mine = self.objects.change(TABLE, &change)? || self.record()?.1.as_ref() == Some(&record);
+        let is_mine = pool.change(TABLE, &change)? || record_in(pool)?.1.as_ref() == Some(&record);
         Ok(is_mine.then_some(record))
     }
 
-    fn won(&self, record: MasterRecord, candidate: &Candidate, asked_ms: i64) -> RadosMastership {
+    fn won(&self, pool: &Arc<Pool>, record: MasterRecord, candidate: &Candidate, asked_ms: i64) -> RadosMastership {
         let master = Master { candidate: candidate.clone(), term: record.term };
         let renewing = Arc::new(Renewing {
-            pool: Arc::clone(&self.pool),
+            pool: Arc::clone(pool),
             cookie: record.cookie.clone(),
             lease: self.lease,
             renewed_ms: AtomicI64::new(asked_ms),
@@ -104,19 +180,47 @@ impl RadosCoordinator {
         // Without the thread the mastership is lost when the lock ends, and says so.
         drop(started);
         let fence = Fence { record: record.clone(), candidate: candidate.clone() };
-        let store = Arc::new(RadosTable::new(Arc::clone(&self.objects), Some(fence)));
-        RadosMastership { master, record, objects: Arc::clone(&self.objects), store, renewing }
+        let objects: Arc<dyn Objects> = Arc::new(Arc::clone(pool));
+        let store = Arc::new(RadosTable::new(Arc::clone(&objects), Some(fence)));
+        RadosMastership { master, record, objects, store, renewing }
     }
+
+    /// Tries to become master, once.
+    fn stand(&self, pool: &Arc<Pool>, candidate: &Candidate) -> Result<Option<RadosMastership>, RadosTableError> {
+        let (cookie, asked_ms) = (unique_name(), boot_time_ms());
+        if pool.lock(TABLE, LOCK, &cookie, self.lease, Renewal::Allowed)? == LockState::NotHeld {
+            return Ok(None);
+        }
+        match Self::take_over(pool, candidate, &cookie) {
+            Ok(Some(record)) => Ok(Some(self.won(pool, record, candidate, asked_ms))),
+            Ok(None) => {
+                pool.unlock(TABLE, LOCK, &cookie)?;
+                Ok(None)
+            }
+            Err(error) => {
+                // It ends by itself too; what went wrong before matters more.
+                let _ = pool.unlock(TABLE, LOCK, &cookie);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The record of the last master, as it stands there and as it is meant.
+fn record_in(pool: &Arc<Pool>) -> Result<(Option<Vec<u8>>, Option<MasterRecord>), RadosTableError> {
+    let (found, _) = pool.read(TABLE, &[MASTER], KeyRange::NONE)?;
+    let value = value_of(&found, MASTER).map(<[u8]>::to_vec);
+    let record = value.as_ref().map(|value| decode(pool, MASTER, value)).transpose()?;
+    Ok((value, record))
 }
 
 impl Coordinator for RadosCoordinator {
     fn table(&self) -> Box<dyn MappingStore> {
-        Box::new(RadosTable::new(Arc::clone(&self.objects), None))
+        Box::new(RadosTable::new(Arc::new(self.pool()), None))
     }
 
     fn master(&self) -> Result<Option<Master>, RmtError> {
-        let holder = self.pool.lock_holder(TABLE, LOCK).map_err(RadosTableError::from)?;
-        let (_, record) = self.record()?;
+        let (holder, record) = self.with_pool(|pool| Ok((pool.lock_holder(TABLE, LOCK)?, record_in(pool)?.1)))?;
         // Who has the lock and no record yet is not master yet.
         let record = record.filter(|record| holder.as_ref() == Some(&record.cookie));
         let master = |record: MasterRecord| Some(Master { candidate: record.candidate?, term: record.term });
@@ -126,18 +230,8 @@ impl Coordinator for RadosCoordinator {
     fn campaign(&self, candidate: &Candidate, patience: Duration) -> Result<Option<Box<dyn Mastership>>, RmtError> {
         let deadline = Instant::now() + patience;
         loop {
-            let (cookie, asked_ms) = (unique_name(), boot_time_ms());
-            let locked = self.pool.lock(TABLE, LOCK, &cookie, self.lease, Renewal::Allowed);
-            if locked.map_err(RadosTableError::from)? == LockState::Held {
-                match self.take_over(candidate, &cookie) {
-                    Ok(Some(record)) => return Ok(Some(Box::new(self.won(record, candidate, asked_ms)))),
-                    Ok(None) => self.pool.unlock(TABLE, LOCK, &cookie).map_err(RadosTableError::from)?,
-                    Err(error) => {
-                        // It ends by itself too; what went wrong before matters more.
-                        let _ = self.pool.unlock(TABLE, LOCK, &cookie);
-                        return Err(error.into());
-                    }
-                }
+            if let Some(mastership) = self.with_pool(|pool| self.stand(pool, candidate))? {
+                return Ok(Some(Box::new(mastership)));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

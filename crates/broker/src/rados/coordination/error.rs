@@ -19,6 +19,24 @@ pub enum RadosTableError {
         /// The cause.
         source: RadosError,
     },
+    /// The user could not follow a master that went silent.
+    #[error(
+        "user {user} may not blocklist clients, which keeps late writes of a dead host out; allow it: ceph auth caps {user} mon 'allow r, allow command \"osd blocklist\"' osd 'allow rwx'"
+    )]
+    MayNotShutOut {
+        /// As in `client.admin`.
+        user: String,
+    },
+    /// A new cluster found the table of another.
+    #[error(
+        "pool {pool} holds a mapping table of cluster {cluster} already; use the cluster file that belongs to it, or name another pool"
+    )]
+    Taken {
+        /// Name of the pool.
+        pool: String,
+        /// Id of that cluster.
+        cluster: String,
+    },
     /// The object was removed while it was in use.
     #[error(
         "pool {pool}: the object {object} is gone, and the mapping table with it; end all brokers of the cluster and run `stripewise check --repair`"

@@ -112,6 +112,24 @@ fn who_may_not_blocklist_does_not_follow_a_master_that_went_silent() {
 }
 
 #[test]
+fn a_host_that_was_shut_out_stands_again_over_a_new_connection() {
+    let Some(ceph) = Ceph::start(&["--osds", "1"]) else { return };
+    let options = RadosOptions { ceph: ceph.options(), pool: ceph.pool(0).to_owned() };
+    let here = RadosCoordinator::new(&options, "elected").unwrap().with_lease(LEASE);
+    let first = elected(&here, "first");
+    // The other host has a connection of its own.
+    let there = elected_here(&ceph);
+    let addresses = here.connection_for_tests().addresses().unwrap();
+    ceph.connect().shut_out(&addresses).unwrap();
+    wait_until("lost", || first.is_lost());
+    let second = elected(&there, "second");
+    assert!(here.campaign(&candidate("first"), Duration::ZERO).unwrap().is_none());
+    assert_eq!(here.master().unwrap().as_ref(), Some(second.master()));
+    second.resign().unwrap();
+    elected(&here, "first").table().put(b"a", b"1").unwrap();
+}
+
+#[test]
 fn a_pool_that_cannot_hold_the_table_is_named() {
     let Some(ceph) = Ceph::start(&["--osds", "3"]) else { return };
     let missing = RadosOptions { ceph: ceph.options(), pool: "nowhere".to_owned() };
@@ -121,4 +139,12 @@ fn a_pool_that_cannot_hold_the_table_is_named() {
     let coordinator = RadosCoordinator::new(&coded, "c").unwrap();
     let said = coordinator.campaign(&candidate("first"), PATIENCE).err().unwrap().to_string();
     assert!(said.contains("pool coded is erasure-coded"), "{said}");
+    let said = RadosCoordinator::probe(&coded, "c").unwrap_err().to_string();
+    assert!(said.contains("pool coded is erasure-coded"), "{said}");
+    let options = RadosOptions { ceph: ceph.options(), pool: ceph.pool(0).to_owned() };
+    RadosCoordinator::probe(&options, "c").unwrap();
+    elected(&RadosCoordinator::new(&options, "c").unwrap(), "first").resign().unwrap();
+    let said = RadosCoordinator::probe(&options, "c").unwrap_err().to_string();
+    assert!(said.contains("holds a mapping table of cluster c already"), "{said}");
+    RadosCoordinator::probe(&options, "d").unwrap();
 }
