@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
-use stripewise_layout::{Direction, ObjectOffset};
+use stripewise_layout::{Direction, ObjectOffset, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::{LentTransfer, ObjectName, ServerError};
+use stripewise_store::server::{Handle, LentTransfer, ObjectName, ServerError};
 use stripewise_store::shared::agent_lane::{AgentLane, Ask, Failure, Order, SLOTS};
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 
@@ -161,7 +161,21 @@ impl Served {
         granted.is_some_and(|granted| order.ask != Ask::Write || granted.writable)
     }
 
-    fn begin(self: &Arc<Self>, context: &Context, slot: usize, order: &Order) {
+    /// On a thread of its own, so that other orders of the process go on.
+    fn sync(self: &Arc<Self>, context: &Arc<Context>, slot: usize, server: ServerId, object: ObjectName) {
+        let (served, context) = (Arc::clone(self), Arc::clone(context));
+        let run = move || {
+            let result = sync(&context, server, object);
+            // What ends the lanes waits for this one before the servers are closed.
+            drop(context);
+            served.complete(slot, result);
+        };
+        if let Err(error) = threads::spawn("stripewise-sync", run) {
+            self.complete(slot, Err(Failure::Other(error.to_string())));
+        }
+    }
+
+    fn begin(self: &Arc<Self>, context: &Arc<Context>, slot: usize, order: &Order) {
         // Counted before this looks: who finds the process dead and nothing under way can be sure that nothing of it begins any more.
         if !context.processes().is_alive(self.claim.0, self.claim.1) {
             return self.complete(slot, Err(Failure::Denied));
@@ -182,6 +196,7 @@ impl Served {
                 let size = store.size(object).map(|size| size.end_bytes);
                 return self.complete(slot, size.map_err(failure_of));
             }
+            Ask::Sync => return self.sync(context, slot, order.server, object),
             Ask::Read => Direction::Read,
             Ask::Write => Direction::Write,
         };
@@ -198,6 +213,12 @@ impl Served {
         // SAFETY: the slot's memory is the agent's until the slot is completed, and mapped as long as `served` lives.
         unsafe { store.begin(transfer, then) };
     }
+}
+
+/// Makes an object durable, however long its disks take.
+fn sync(context: &Context, server: ServerId, object: ObjectName) -> Result<u64, Failure> {
+    let store = context.server(server).map_err(|refusal| Failure::Other(refusal.to_string()))?;
+    store.sync(Handle::Named(object)).map(|()| 0).map_err(failure_of)
 }
 
 /// What the process is told. Its own words name the server.

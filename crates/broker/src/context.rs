@@ -1,8 +1,8 @@
 //! What every part of the broker needs: the cluster and its servers, the state directory, the mapping table, and who is alive.
 
+use crate::by_agent;
 use crate::log::Log;
 use crate::others::Others;
-use crate::rados;
 use crate::rmt::{ClusterRecord, MappingStore, Table};
 use crate::under_way::UnderWay;
 use crate::{BrokerError, BrokerOptions, StepHook, guard, table};
@@ -255,7 +255,7 @@ pub(crate) fn watched_servers(
     let watched = |(number, server): (u16, &Server)| -> Box<dyn ObjectStore> {
         let (id, name, url) = (cluster.id.clone(), server.name.clone(), server.url.clone());
         let wrap = options.wrap_server.clone();
-        let open_by_agent = options.open_by_agent.unwrap_or(rados::open);
+        let open_by_agent = options.open_by_agent.unwrap_or(by_agent::open);
         let open = move || {
             let opened = if server::is_by_agent(&url) {
                 open_by_agent(&id, &name, &url)?

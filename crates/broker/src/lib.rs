@@ -18,7 +18,8 @@
 //! | `flushing` | `Flusher` | makes the table's changes durable that nobody has synced |
 //! | `under_way` | `UnderWay` | I/O that the broker does for processes |
 //! | `proof`, `ancestors`, `aside`, `connection`, `permission` | | what a descriptor proves; a client's connection, and what its user may do |
-//! | `rados` | | Ceph's pools: librados, loaded where it is needed |
+//! | `rados`, `orangefs` | | Ceph's pools, OrangeFS's I/O servers: librados and libpvfs2, loaded where they are needed |
+//! | `by_agent` | | the kinds of servers that the broker reaches |
 //! | `agent_lanes` | `AgentLanes` | what processes ask of servers whose I/O runs in the broker |
 //! | `rechecks` | `Rechecks` | files to look at again |
 //! | `capacity`, `standing` | `Capacity` | promises and capacities; which servers can be used |
@@ -63,6 +64,7 @@ extern crate self as stripewise_broker;
 
 mod ancestors;
 mod aside;
+pub mod by_agent;
 mod capacity;
 mod check;
 mod connection;
@@ -95,6 +97,7 @@ mod names;
 mod objects;
 mod observing;
 mod occupancy;
+pub mod orangefs;
 mod others;
 mod parts;
 mod permission;
@@ -198,7 +201,7 @@ pub struct BrokerOptions {
     pub steps: Option<StepHook>,
     /// Put around every server as it is opened; a test lets servers fail with it.
     pub wrap_server: Option<WrapServer>,
-    /// Opens servers whose I/O runs in the broker; [`rados::open`] unless a test has others.
+    /// Opens servers whose I/O runs in the broker; [`by_agent::open`] unless a test has others.
     pub open_by_agent: Option<OpenByAgent>,
     /// The same of the mapping table.
     pub wrap_table: Option<WrapTable>,

@@ -21,7 +21,7 @@ Examples:
   stripewise init --emulated 12xhdd-7200,4xsata-ssd-2012:64MiB --link gigabit --region 4MiB
   stripewise init --ceph --user stripewise --create-pools")]
 pub(crate) struct InitArgs {
-    /// A server: NAME=hdd:DIR or NAME=ssd:DIR, with :CAPACITY if not all of the file system may be filled; rados://POOL in the place of DIR for a pool of Ceph
+    /// A server: NAME=hdd:DIR or NAME=ssd:DIR, with :CAPACITY if not all of the file system may be filled; rados://POOL in the place of DIR for a pool of Ceph, orangefs://HOST:PORT?fs=tcp://HOST:PORT/NAME for an I/O server of OrangeFS
     #[arg(long = "server", value_name = "NAME=CLASS:DIR[:CAPACITY]")]
     servers: Vec<NamedServer>,
 

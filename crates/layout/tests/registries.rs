@@ -325,7 +325,7 @@ fn names_are_read_from_the_tables_and_found_in_sources() {
     assert!(rows("policy").starts_with(&["def", "random", "1-dh"]));
     assert!(rows("workload").starts_with(&["ior", "hpio", "btio"]));
     assert_eq!(rows("trace reader"), ["own", "csv", "iosig"]);
-    assert_eq!(rows("kind of server"), ["file", "emulated", "rados"]);
+    assert_eq!(rows("kind of server"), ["file", "emulated", "rados", "orangefs"]);
     assert!(rows("experiment").contains(&"h2dp-fig5") && rows("device").contains(&"hdd-7200"));
     let style = words_of_text("a { color: var(--h2dp); }\n.p-1-dh { x: 1 }\nuses(\"def,opt\", 'file:///a')");
     let found = |what: &str| mentions(registries.iter().find(|registry| registry.what == what).unwrap(), &style);

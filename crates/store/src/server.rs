@@ -12,6 +12,7 @@ pub mod directory;
 pub mod emulated;
 pub mod memory;
 pub mod operation;
+pub mod orangefs;
 pub mod pace;
 pub mod rados;
 pub mod stations;
@@ -52,19 +53,25 @@ pub struct Kind {
     pub scheme: &'static str,
     /// Says what is wrong with a URL of this scheme, if anything is; asked when a cluster file is read, before any server is opened.
     pub check: fn(&ServerUrl) -> Result<(), String>,
-    /// I/O runs in the agent of the host: a client reaches it by its lane ([`by_agent`]), and the broker opens it by a row of its own.
-    pub by_agent: bool,
+    /// I/O runs in the agent of the host: a client reaches it by its lane ([`by_agent`]) and knows this of it; the broker opens it by a row of its own.
+    pub by_agent: Option<Capabilities>,
     /// Opens one. A server that is not there now opens all the same: [`ObjectStore::probe`] and every call say what is wrong.
     pub open: fn(&Opening<'_>) -> Result<Box<dyn ObjectStore>, ServerError>,
 }
 
 /// Every kind of server.
-pub static KINDS: [Kind; 3] = [directory::KIND, emulated::KIND, rados::KIND];
+pub static KINDS: [Kind; 4] = [directory::KIND, emulated::KIND, rados::KIND, orangefs::KIND];
 
 /// Whether the I/O of a server runs in the agent.
 #[must_use]
 pub fn is_by_agent(url: &ServerUrl) -> bool {
-    kind_among(&KINDS, url).is_ok_and(|kind| kind.by_agent)
+    capabilities_by_agent(url).is_some()
+}
+
+/// What a client knows of a server whose I/O runs in the agent; `None` of any other server.
+#[must_use]
+pub fn capabilities_by_agent(url: &ServerUrl) -> Option<Capabilities> {
+    kind_among(&KINDS, url).ok()?.by_agent
 }
 
 /// The kind among `kinds` that has the scheme of `url`.
@@ -257,7 +264,7 @@ mod tests {
     fn a_server_is_opened_by_the_row_of_its_scheme() {
         let dummy = Kind {
             scheme: "dummy",
-            by_agent: false,
+            by_agent: None,
             check: |url| match url.parameters().next() {
                 Some(parameter) => Err(format!("`{url}`: {parameter}?")),
                 None => Ok(()),
@@ -283,7 +290,7 @@ mod tests {
         assert_eq!(checked("dummy:///nowhere?where"), Err("`dummy:///nowhere?where`: where?".to_owned()));
         assert!(checked("ftp:///nowhere").unwrap_err().contains("known: file, dummy"));
         for (url, expected) in [
-            ("ftp://a", "unknown kind of server `ftp`; known: file, emulated, rados"),
+            ("ftp://a", "unknown kind of server `ftp`; known: file, emulated, rados, orangefs"),
             ("file:///a?b=1", "a file URL takes no parameters, found `b=1`"),
             ("emulated:///a", "needs ?device=NAME"),
         ] {

@@ -16,6 +16,7 @@ use crate::session::Session;
 use serde::Serialize;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use stripewise_broker::by_agent as agent_servers;
 use stripewise_broker::hosts::{ClusterKey, KeyError};
 use stripewise_broker::rados::{self, RadosCoordinator, RadosOptions, RadosTableError};
 use stripewise_device::UnknownName;
@@ -332,7 +333,7 @@ fn prepare(cluster: &Cluster, made: &mut Made) -> Result<()> {
         directory::prepare(&cluster.id, &server.name, server.url.directory())?;
     }
     for server in by_agent {
-        rados::prepare_url(&cluster.id, &server.name, &server.url)?;
+        agent_servers::prepare(&cluster.id, &server.name, &server.url)?;
     }
     Ok(())
 }

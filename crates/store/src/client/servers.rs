@@ -3,7 +3,7 @@
 use super::Core;
 use crate::protocol::ServerInfo;
 use crate::server::by_agent::AgentServer;
-use crate::server::is_by_agent;
+use crate::server::capabilities_by_agent;
 use crate::server::{Capabilities, Handle, ObjectName, ObjectStore, Predicted, ServerError};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
@@ -76,8 +76,8 @@ impl Core {
         };
         let name = &seat.info.name;
         let url: ServerUrl = seat.info.url.parse().map_err(|what| unusable(name, what))?;
-        if is_by_agent(&url) {
-            let agent = AgentServer::new(name, server, Arc::clone(&self.agent) as _);
+        if let Some(capabilities) = capabilities_by_agent(&url) {
+            let agent = AgentServer::new(name, server, capabilities, Arc::clone(&self.agent) as _);
             return Ok(&**seat.backend.get_or_init(|| Box::new(agent)));
         }
         let backend = (self.options.open_server)(&self.cluster, server, name, &url, self.stations.as_ref())?;

@@ -1,12 +1,12 @@
 //! Servers whose I/O runs in the agent of the host (the broker): what a client process sees of them.
 //!
 //! Data goes through the process's lane ([`AgentLane`]), in pieces of at most [`SLOT_BYTES`], several under way together; one wake-up tells the agent of
-//! all pieces that a request begins at once. Only transfers and sizes are asked this way. Whatever else a server does is asked of it by the broker.
+//! all pieces that a request begins at once. Only transfers, sizes and syncs are asked this way. Whatever else a server does is asked of it by the broker.
 
 use super::calls::perform_in_turn;
 use super::{
-    Call, Capabilities, FreeSpace, Handle, ObjectHandle, ObjectName, ObjectSize, ObjectStore, OpenMode, Ownership,
-    ServerError, Standing, Syncing, Transfer,
+    Call, Capabilities, Handle, ObjectHandle, ObjectName, ObjectSize, ObjectStore, OpenMode, Ownership, ServerError,
+    Standing, Syncing, Transfer,
 };
 use crate::shared::agent_lane::{AgentLane, Ask, EARLY_SLOTS, Failure, Order, SLOT_BYTES, SLOTS};
 use std::collections::VecDeque;
@@ -38,6 +38,7 @@ pub trait AgentLink: Send + Sync {
 pub struct AgentServer {
     name: String,
     number: ServerId,
+    capabilities: Capabilities,
     link: Arc<dyn AgentLink>,
 }
 
@@ -63,9 +64,9 @@ struct Progress {
 }
 
 impl AgentServer {
-    /// Server `number` of the cluster, called `name`.
-    pub fn new(name: &str, number: ServerId, link: Arc<dyn AgentLink>) -> Self {
-        Self { name: name.to_owned(), number, link }
+    /// Server `number` of the cluster, called `name`, of a kind that can do this.
+    pub fn new(name: &str, number: ServerId, capabilities: Capabilities, link: Arc<dyn AgentLink>) -> Self {
+        Self { name: name.to_owned(), number, capabilities, link }
     }
 
     fn unusable(&self, what: impl Into<String>) -> ServerError {
@@ -126,10 +127,11 @@ impl AgentServer {
         }
     }
 
-    fn ask_size(&self, object: ObjectName) -> Result<u64, ServerError> {
+    /// Asks for what moves no data. Returns what the agent answered: a size, or nothing of note.
+    fn ask(&self, ask: Ask, object: ObjectName) -> Result<u64, ServerError> {
         let lane = self.link.lane().map_err(|what| self.unusable(what))?;
         let slot = Self::claim(lane);
-        lane.submit(slot, &self.order(Ask::Size, object, 0, 0));
+        lane.submit(slot, &self.order(ask, object, 0, 0));
         lane.wake_agent();
         let result = match self.wait_for(lane, slot) {
             Some(result) => {
@@ -244,6 +246,27 @@ impl AgentServer {
                 _ => Ok(made.moved),
             });
         }
+        self.sync_durable_writes(batch);
+    }
+
+    /// Makes durable what was to be written so, each object once.
+    fn sync_durable_writes(&self, batch: &mut [Transfer<'_>]) {
+        let is_meant = |transfer: &Transfer<'_>| {
+            let is_write = transfer.memory.direction() == Direction::Write;
+            is_write && transfer.how.durable && matches!(transfer.completion, Some(Ok(_)))
+        };
+        let mut synced: Vec<(ObjectName, bool)> = Vec::new();
+        for transfer in batch.iter_mut().filter(|transfer| is_meant(transfer)) {
+            let Handle::Named(object) = transfer.handle else { continue };
+            if synced.iter().any(|(other, is_durable)| *other == object && *is_durable) {
+                continue;
+            }
+            let result = self.sync(transfer.handle);
+            synced.push((object, result.is_ok()));
+            if let Err(error) = result {
+                transfer.completion = Some(Err(error));
+            }
+        }
     }
 }
 
@@ -284,16 +307,7 @@ impl ObjectStore for AgentServer {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            plain_descriptors: false,
-            overlaps: true,
-            ownership: false,
-            syncing: Syncing::Nothing,
-            guarded_writes: true,
-            max_object_bytes: Capabilities::UNKNOWN.max_object_bytes,
-            coherent_between_hosts: true,
-            free_space: FreeSpace::OfFileSystem,
-        }
+        self.capabilities
     }
 
     fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
@@ -325,12 +339,12 @@ impl ObjectStore for AgentServer {
     }
 
     fn open_as(&self, object: ObjectName, _: OpenMode) -> Result<ObjectHandle, ServerError> {
-        self.ask_size(object)?;
+        self.ask(Ask::Size, object)?;
         Ok(ObjectHandle::Named(object))
     }
 
     fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
-        let bytes = self.ask_size(object)?;
+        let bytes = self.ask(Ask::Size, object)?;
         Ok(ObjectSize { end_bytes: bytes, occupied_bytes: bytes })
     }
 
@@ -341,7 +355,8 @@ impl ObjectStore for AgentServer {
     fn sync(&self, handle: Handle<'_>) -> Result<(), ServerError> {
         match handle {
             // What was acknowledged is durable.
-            Handle::Named(_) => Ok(()),
+            Handle::Named(_) if self.capabilities.syncing == Syncing::Nothing => Ok(()),
+            Handle::Named(object) => self.ask(Ask::Sync, object).map(drop),
             Handle::Descriptor(_) => Err(self.unusable("its objects have no descriptors")),
         }
     }

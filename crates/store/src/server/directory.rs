@@ -43,7 +43,7 @@ const SCHEME: &str = "file";
 /// `file://`
 pub(super) const KIND: Kind = Kind {
     scheme: SCHEME,
-    by_agent: false,
+    by_agent: None,
     check: |url| match url.parameters().next() {
         Some(parameter) => Err(format!("`{url}`: a file URL takes no parameters, found `{parameter}`")),
         None => Ok(()),

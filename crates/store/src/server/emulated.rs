@@ -29,7 +29,7 @@ const SCHEME: &str = "emulated";
 /// `emulated://`: without stations, the directory alone.
 pub(super) const KIND: Kind = Kind {
     scheme: SCHEME,
-    by_agent: false,
+    by_agent: None,
     check: |url| EmulatedUrl::of(url).map(drop),
     open: |opening| match opening.stations {
         Some(stations) => match EmulatedServer::of_directory(opening, stations)? {

@@ -1,18 +1,31 @@
 //! `rados://POOL`: a pool of a Ceph cluster, served by the broker (its module `rados`).
 
-use super::{Kind, ServerError};
+use super::{Capabilities, FreeSpace, Kind, ServerError, Syncing};
 use stripewise_layout::ServerUrl;
 
-const SCHEME: &str = "rados";
+/// What URLs begin with.
+pub const SCHEME: &str = "rados";
 /// Path of `ceph.conf`; Ceph's usual places unless given.
 pub const CONF: &str = "conf";
 /// The user, as in `client.USER`; `admin` unless given.
 pub const USER: &str = "user";
 
+/// What is acknowledged is durable; how long objects may be, the broker knows.
+const CAPABILITIES: Capabilities = Capabilities {
+    plain_descriptors: false,
+    overlaps: true,
+    ownership: false,
+    syncing: Syncing::Nothing,
+    guarded_writes: true,
+    max_object_bytes: Capabilities::UNKNOWN.max_object_bytes,
+    coherent_between_hosts: true,
+    free_space: FreeSpace::OfFileSystem,
+};
+
 /// `rados://`
 pub(super) const KIND: Kind = Kind {
     scheme: SCHEME,
-    by_agent: true,
+    by_agent: Some(CAPABILITIES),
     check,
     open: |opening| {
         let what = "the broker reaches it, and this process has none; use `stripewise run`".to_owned();

@@ -72,6 +72,8 @@ pub enum Ask {
     Write,
     /// The object's length.
     Size,
+    /// That what was written to the object is durable.
+    Sync,
 }
 
 /// One request.
@@ -197,6 +199,7 @@ impl AgentLane {
             Ask::Read => 0,
             Ask::Write => 1,
             Ask::Size => 2,
+            Ask::Sync => 3,
         };
         self.half(slot, 4).store(u32::from(order.server.0) | ask << 16, Relaxed);
         self.word(slot, 8).store(order.file.0, Relaxed);
@@ -278,6 +281,7 @@ impl AgentLane {
             0 => Ask::Read,
             1 => Ask::Write,
             2 => Ask::Size,
+            3 => Ask::Sync,
             other => return Some(Err(Failure::Other(format!("the agent knows no request {other}")))),
         };
         if length > SLOT_BYTES as u64 {

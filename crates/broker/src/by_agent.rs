@@ -1,0 +1,56 @@
+//! The kinds of servers whose I/O runs in the broker: how each is opened, and made a server of a cluster.
+
+use crate::{OpenByAgent, orangefs, rados};
+use stripewise_layout::ServerUrl;
+use stripewise_store::server::{self, ObjectStore, ServerError};
+
+/// A kind; its URLs are checked by the kind of the same scheme in [`server::KINDS`].
+struct Kind {
+    scheme: &'static str,
+    open: OpenByAgent,
+    /// Cluster, name and URL: repeated, it changes nothing.
+    prepare: fn(&str, &str, &ServerUrl) -> Result<(), ServerError>,
+}
+
+static KINDS: [Kind; 2] = [
+    Kind { scheme: server::rados::SCHEME, open: rados::open, prepare: rados::prepare_url },
+    Kind { scheme: server::orangefs::SCHEME, open: orangefs::open, prepare: orangefs::prepare_url },
+];
+
+fn kind_of(name: &str, url: &ServerUrl) -> Result<&'static Kind, ServerError> {
+    KINDS.iter().find(|kind| kind.scheme == url.scheme()).ok_or_else(|| {
+        let what = format!("`{url}`: the broker reaches no servers of the kind `{}`", url.scheme());
+        ServerError::Unusable { server: name.to_owned(), what }
+    })
+}
+
+/// Opens server `name` of a cluster.
+///
+/// # Errors
+/// The server's, or [`ServerError::Unusable`] where its URL is none of these kinds.
+pub fn open(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
+    (kind_of(name, url)?.open)(cluster, name, url)
+}
+
+/// Makes what a URL names the server `name` of a cluster.
+///
+/// # Errors
+/// As [`open`]; where it is another server already, or cannot be one.
+pub fn prepare(cluster: &str, name: &str, url: &ServerUrl) -> Result<(), ServerError> {
+    (kind_of(name, url)?.prepare)(cluster, name, url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_that_the_broker_reaches_has_a_row() {
+        let schemes: Vec<&str> = KINDS.iter().map(|kind| kind.scheme).collect();
+        let by_agent = server::KINDS.iter().filter(|kind| kind.by_agent.is_some());
+        assert_eq!(schemes, by_agent.map(|kind| kind.scheme).collect::<Vec<_>>());
+        let url = "file:///a".parse().unwrap();
+        let error = open("c", "s", &url).err().unwrap().to_string();
+        assert!(error.contains("no servers of the kind `file`"), "{error}");
+    }
+}
