@@ -18,7 +18,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use stripewise_broker::by_agent as agent_servers;
 use stripewise_broker::hosts::{ClusterKey, KeyError};
-use stripewise_broker::rados::{self, RadosCoordinator, RadosOptions, RadosTableError};
+use stripewise_broker::rados::{RadosCoordinator, RadosOptions, RadosTableError};
 use stripewise_device::UnknownName;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::{ByteCount, Cluster, Coordinator, Server, output};
