@@ -11,6 +11,11 @@ const READERS: &[(&str, usize, &str)] = &[
     ("broker/src/describing.rs", 1, "a description says when it was written"),
     ("broker/src/identities.rs", 1, "a record says when its file was made"),
     ("broker/src/move_queue.rs", 1, "totals say since when they count, which tells one broker's from another's"),
+    (
+        "broker/src/orangefs/driver.rs",
+        1,
+        "OrangeFS says by the time of day when a credential expires and how old a file is",
+    ),
     ("store/src/file/core.rs", 1, "a file's modification time"),
     ("store/src/log_line.rs", 1, "lines of a log"),
     ("preload/src/log.rs", 1, "the same"),

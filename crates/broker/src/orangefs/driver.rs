@@ -2,7 +2,7 @@
 //!
 //! The library lets one thread at a time move operations on, holds a lock meanwhile that beginning an operation needs too, and keeps at most 256 ended
 //! operations. So a single thread begins what others put into a queue (`PVFS_isys_*`), waits for any of it to end (`PVFS_sys_testsome`), and says so. Up to
-//! [`MOST`] operations are under way together; further ones stay in the queue.
+//! [`MAX_UNDER_WAY`] operations are under way together; further ones stay in the queue.
 //!
 //! The credential of this process's user is renewed at half its life, which is an hour unless the keys of the host say otherwise. An operation keeps a copy
 //! of the one that it began with, and the library gives up trying within the other half.
@@ -13,10 +13,10 @@ use libc::{c_int, c_void};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Operations under way together: half of what the library can keep.
-const MOST: usize = 128;
+const MAX_UNDER_WAY: usize = 128;
 /// For how long the library waits for an operation to end before the queue is looked at again.
 const WAIT_MS: c_int = 1;
 /// The library has arrays of its limits on the stack.
@@ -61,8 +61,7 @@ pub(super) struct Driver {
 struct Caller {
     library: Library,
     credential: Credential,
-    /// Seconds since the epoch.
-    renew_at: u64,
+    renew_at: Instant,
     under_way: BTreeMap<usize, (OperationId, Box<dyn Operation>)>,
     next: usize,
 }
@@ -122,14 +121,15 @@ impl Queue {
     }
 }
 
-fn now_s() -> u64 {
+/// Seconds since the epoch, as the servers count them.
+pub(super) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// When to renew a credential that was just made, in seconds since the epoch.
-fn half_life(credential: &Credential) -> u64 {
-    let now = now_s();
-    now + credential.expires.saturating_sub(now) / 2
+/// When to renew a credential that was just made.
+fn half_life(credential: &Credential) -> Instant {
+    // Servers compare the time of day with it.
+    Instant::now() + Duration::from_secs(credential.expires.saturating_sub(now_s()) / 2)
 }
 
 fn new_credential(library: &Library) -> Result<Credential, OrangeError> {
@@ -178,7 +178,7 @@ impl Caller {
 
     fn work(&mut self, queue: &Queue) {
         loop {
-            let most = if self.is_alone() { 0 } else { MOST - self.under_way.len() };
+            let most = if self.is_alone() { 0 } else { MAX_UNDER_WAY - self.under_way.len() };
             let taken = queue.take(most, self.under_way.is_empty());
             if !taken.is_empty() {
                 self.renew_credential();
@@ -198,7 +198,7 @@ impl Caller {
 
     /// Keeps the old credential where no new one is to be had: operations say what is wrong once it has expired.
     fn renew_credential(&mut self) {
-        if now_s() < self.renew_at {
+        if Instant::now() < self.renew_at {
             return;
         }
         let Ok(fresh) = new_credential(&self.library) else { return };
@@ -242,7 +242,7 @@ impl Caller {
         let result = unsafe { (self.library.test_some)(first, &raw mut count, user, status, WAIT_MS) };
         if result < 0 {
             // It says so of wrong arguments only, which these are not; should it ever, this does not spin.
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
             return;
         }
         let over = users.into_iter().zip(statuses).take(usize::try_from(count).unwrap_or(0));

@@ -1,13 +1,12 @@
 //! A file system, its I/O servers, and what is asked of its objects, in safe words.
 
 use super::OrangeError;
-use super::driver::Driver;
+use super::driver::{Driver, now_s};
 use super::library::{self, Attributes, Entries, Found, IO_SERVER, Layout, Reference, ServerList, ServerStat};
 use super::task::{Lent, NO_HINT, text_of};
 use libc::c_int;
 use std::ffi::{CStr, CString};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Names that are asked for at once, of 512 that the library gives at most.
 const NAMES_AT_ONCE: i32 = 512;
@@ -315,12 +314,12 @@ impl FileSystem {
     /// Looks whether the object has one datafile, on that server.
     fn object(&self, reference: Reference, server: &IoServer, path: &str) -> Result<Object, OrangeError> {
         // Of an object that somebody else made the library writes as many as it has.
-        const MOST: usize = 1024;
+        const MAX_DATAFILES: usize = 1024;
         let id = self.id;
         let asked = self.driver.run(
-            vec![0_u64; MOST],
+            vec![0_u64; MAX_DATAFILES],
             move |datafiles, with| {
-                let (first, count) = (datafiles.as_mut_ptr(), MOST as c_int);
+                let (first, count) = (datafiles.as_mut_ptr(), MAX_DATAFILES as c_int);
                 // SAFETY: more places than a file has datafiles, which stay where they are until it is over.
                 unsafe {
                     (with.library.datafiles)(reference, with.credential, first, count, with.id, NO_HINT, with.user)
@@ -484,7 +483,7 @@ fn new_attributes(permissions: u32, credential: *const library::Credential) -> A
         let credential = &*credential;
         (credential.user, if credential.group_count > 0 { *credential.groups } else { 0 })
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = now_s();
     let times = Attributes { accessed: now, modified: now, changed: now, ..Attributes::NONE };
     Attributes { owner, group, permissions, mask: library::SETTABLE, ..times }
 }

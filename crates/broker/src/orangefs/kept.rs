@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 /// Handles that are kept; beyond that all are asked for again.
-const MOST_KEPT: usize = 1 << 17;
+const MAX_KEPT: usize = 1 << 17;
 /// What was asked for once.
 pub(super) struct Kept<K, V>(Mutex<HashMap<K, V>>);
 
@@ -24,7 +24,7 @@ impl<K: Eq + Hash, V: Copy> Kept<K, V> {
 
     pub(super) fn keep(&self, key: K, value: V) -> V {
         self.change(|kept| {
-            if kept.len() >= MOST_KEPT {
+            if kept.len() >= MAX_KEPT {
                 kept.clear();
             }
             kept.insert(key, value);
