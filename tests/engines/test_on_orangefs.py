@@ -54,7 +54,8 @@ class OnOrangeFS(unittest.TestCase):
         try:
             cls.orangefs = cls.enterClassContext(orangefs.OrangeFS(servers=4))
         except orangefs.Unavailable as reason:
-            raise unittest.SkipTest(f"no OrangeFS for tests: {reason}")
+            print(f"SKIPPED: no OrangeFS for tests: {reason}", file=sys.stderr)
+            raise unittest.SkipTest(str(reason))
         cls.root = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="stripewise-on-orangefs-")))
 
     def run_in(self, directory, *command, fails=False):
