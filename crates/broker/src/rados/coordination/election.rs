@@ -91,6 +91,9 @@ impl RadosCoordinator {
     pub fn probe(options: &RadosOptions, cluster: &str) -> Result<(), RadosTableError> {
         let connection = shared(&options.ceph)?;
         let pool = pool_over(&connection, &options.pool, cluster)?;
+        // A pool without omap says so only when a key is set.
+        pool.run(PROBE, Operation::SetKeys(&[("probe", b"1")]))?;
+        pool.run(PROBE, Operation::Remove { epoch: None })?;
         match pool.run(TABLE, Operation::StatPlain) {
             Err(RadosError::Missing { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -99,9 +102,6 @@ impl RadosCoordinator {
                 return Err(RadosTableError::Taken { pool, cluster });
             }
         }
-        // A pool without omap says so only when a key is set.
-        pool.run(PROBE, Operation::SetKeys(&[("probe", b"1")]))?;
-        pool.run(PROBE, Operation::Remove { epoch: None })?;
         probe_blocklist(&connection).map_err(|error| match error {
             RadosError::Denied { .. } => RadosTableError::MayNotShutOut { user: connection.user().to_owned() },
             error => error.into(),
