@@ -482,9 +482,10 @@ class Bed:
         """The words, and what the environment has besides, that start an MPI program from one host on all, one rank on each
         before any has two.
 
-        MPICH 4.0.2 over UCX, as Debian 12 has it, often waits forever in MPI_Finalize when its ranks are on several hosts: one
-        rank waits for a connection to end whose other side sits in the launcher's barrier. What counts is what a program has
-        said before; collective calls between all ranks at its end make this rarer."""
+        MPICH 4.0.2 over UCX, as Debian 12 has it, often waits forever in MPI_Finalize when its ranks are on several hosts: a rank
+        that has closed its own connections waits in the launcher's barrier, where it no longer reads what another rank's closing
+        asks of it. Other transports and protocols of UCX do not change that; MPICH's pull request 6596 (2023) removes the barrier. What counts is what
+        a program has said before; collective calls between all ranks at its end make this rarer."""
         ranks = len(self.names) if ranks is None else ranks
         shell = self.description["remote_shell"]
         if family == "mpich":
