@@ -9,9 +9,10 @@
 mod follower;
 mod links;
 mod master;
+mod watching;
 
 use crate::context::{Context, Sharing};
-use crate::coordination::{Candidate, Coordinator, Mastership};
+use crate::coordination::{Candidate, Coordinator, Master as Elected, Mastership};
 use crate::etcd::{EtcdCoordinator, EtcdOptions};
 use crate::host_messages::MESSAGES_VERSION;
 use crate::hosts::{self, ClusterKey, Introduction, LinkError, Listener, Peer};
@@ -31,11 +32,12 @@ use stripewise_layout::{Cluster, Coordinator as Coordination};
 use stripewise_store::server::emulated::is_emulated;
 use stripewise_store::server::is_by_agent;
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
+use watching::MasterWatch;
 
 /// For how long a role is sought before the start fails.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 /// For how long one election is waited for.
-const ELECTION: Duration = Duration::from_millis(500);
+const ELECTION: Duration = Duration::from_millis(200);
 /// For how long a master is tried to be reached; one whose host is down is followed by another meanwhile.
 const CONNECTION: Duration = Duration::from_secs(1);
 /// How often an agent looks whether its role is over.
@@ -60,12 +62,14 @@ struct Seat {
     cluster: Cluster,
     lock: Arc<BrokerLock>,
     options: BrokerOptions,
-    coordinator: Box<dyn Coordinator>,
+    coordinator: Arc<dyn Coordinator>,
     candidate: Candidate,
     host_timeout: Duration,
     key: ClusterKey,
     introduction: Introduction,
     links: Arc<MasterEars>,
+    /// The host that was followed last, and when it was heard last.
+    followed: Mutex<Option<(String, Instant)>>,
     /// Agents of other hosts come here when this host is master.
     _listener: Listener,
     log: Log,
@@ -73,14 +77,14 @@ struct Seat {
 
 enum Role {
     Master { master: Arc<Master>, broker: BrokerHandle, mastership: Box<dyn Mastership> },
-    Follower { follower: Arc<Follower>, service: Service, link: Arc<Peer> },
+    Follower { follower: Arc<Follower>, service: Service, link: Arc<Peer>, watch: MasterWatch },
 }
 
 impl Role {
     fn is_over(&self) -> bool {
         match self {
             Self::Master { mastership, .. } => mastership.is_lost(),
-            Self::Follower { follower, link, .. } => !link.is_open() || follower.is_over(),
+            Self::Follower { follower, link, watch, .. } => !link.is_open() || follower.is_over() || watch.is_over(),
         }
     }
 
@@ -105,31 +109,47 @@ impl Role {
                     note!(seat.log, warn, %error, "the next master is elected when this one's time is over");
                 }
             }
-            Self::Follower { follower, service, link } => {
-                service.stop();
+            Self::Follower { follower, service, link, watch } => {
+                drop(watch);
                 if leaves {
+                    service.stop();
                     follower.leave();
+                    link.close();
+                } else {
+                    *guard(&seat.followed) = Some((link.introduction().host.clone(), link.last_heard()));
+                    // Nobody waits for the answer of a host that is lost.
+                    follower.lose();
+                    link.close();
+                    service.stop();
                 }
-                link.close();
             }
         }
     }
 }
 
 /// The engine that the cluster file names.
-fn coordinator_of(cluster: &Cluster, coordination: &Coordination) -> Result<Box<dyn Coordinator>, BrokerError> {
+fn coordinator_of(cluster: &Cluster, coordination: &Coordination) -> Result<Arc<dyn Coordinator>, BrokerError> {
     let fault = |what: String| BrokerError::Coordinator { what };
     if let Some(options) = RadosOptions::of(coordination) {
         let coordinator = RadosCoordinator::new(&options, &cluster.id).map_err(|error| fault(error.to_string()))?;
-        return Ok(Box::new(coordinator));
+        return Ok(Arc::new(coordinator));
     }
     let mut options = EtcdOptions::new(coordination.etcd.clone());
     options.tls.ca.clone_from(&coordination.etcd_ca);
     options.tls.certificate = coordination.etcd_certificate.clone().zip(coordination.etcd_key.clone());
-    Ok(Box::new(EtcdCoordinator::new(&options, &cluster.id).map_err(|error| fault(error.to_string()))?))
+    Ok(Arc::new(EtcdCoordinator::new(&options, &cluster.id).map_err(|error| fault(error.to_string()))?))
 }
 
 impl Seat {
+    /// An agent of this host that was master has ended, since this one has its lock: nobody waits until its time is over.
+    fn end_predecessor(&self, state: &StateDirectory) {
+        if let Some(term) = state.noted_mastership()
+            && let Err(error) = self.coordinator.end_term(term)
+        {
+            note!(self.log, warn, %error, "the mastership of this host's last agent ends by itself");
+        }
+    }
+
     /// Becomes master or follows one; `is_stopping`: it is not wanted any more.
     fn take_role(&self, is_stopping: &dyn Fn() -> bool) -> Result<Role, BrokerError> {
         let deadline = Instant::now() + START_PATIENCE;
@@ -140,7 +160,7 @@ impl Seat {
                 return self.be_master(mastership);
             }
             if let Some(master) = self.coordinator.master()? {
-                match self.follow(&master.candidate) {
+                match self.follow(&master) {
                     Ok(role) => {
                         note!(self.log, info, master = %master.candidate.name, "this host follows the master");
                         return Ok(role);
@@ -173,11 +193,19 @@ impl Seat {
     }
 
     fn begin_mastership(&self, mastership: &dyn Mastership) -> Result<(Arc<Master>, BrokerHandle), BrokerError> {
+        let state = StateDirectory::open(&self.cluster.state)?;
+        // Without the note the next agent of this host waits until this one's time is over.
+        if let Err(error) = state.note_mastership(mastership.master().term) {
+            note!(self.log, warn, %error, "the next agent of this host cannot take over at once");
+        }
         // Cuts and turns of one master are fewer than this.
         let first_truncation = mastership.master().term << 24;
         let mut expected = Table::hosts_in(mastership.table().as_ref())?;
         expected.retain(|host| *host != self.candidate.name);
         let others = Arc::new(Others::new(expected, self.host_timeout, first_truncation));
+        if let Some((host, heard)) = &*guard(&self.followed) {
+            others.was_master(host, *heard);
+        }
         let master = Arc::new(Master::new(&others));
         self.links.follow(Some((Arc::clone(&master), Arc::clone(&others))));
         // Before anything is cut or freed, they say what they have open.
@@ -189,7 +217,6 @@ impl Seat {
                 "the host has not come back since the master changed; it may have any file open"
             );
         }
-        let state = StateDirectory::open(&self.cluster.state)?;
         let sharing = Sharing { table: mastership.table(), others: Some(others), first_truncation };
         let broker = Broker::serve(&self.cluster, state, Arc::clone(&self.lock), self.options.clone(), Some(sharing))?;
         broker.core.context().table().note_host(&self.candidate.name, true)?;
@@ -197,8 +224,8 @@ impl Seat {
         Ok((master, broker))
     }
 
-    fn follow(&self, candidate: &Candidate) -> Result<Role, String> {
-        let address = candidate.address.parse().map_err(|_| "its address is none".to_owned())?;
+    fn follow(&self, master: &Elected) -> Result<Role, String> {
+        let address = master.candidate.address.parse().map_err(|_| "its address is none".to_owned())?;
         let ears = Arc::new(FollowerEars::default());
         let link = hosts::connect(address, &self.key, &self.introduction, Arc::clone(&ears) as _, CONNECTION)
             .map_err(|error| error.to_string())?;
@@ -213,10 +240,11 @@ impl Seat {
                 Follower::start(context, Arc::new(PeerLine(Arc::clone(&link))), |follower| ears.belong_to(follower))
                     .map_err(|refusal| refusal.to_string())?;
             let service = Service::start(Arc::clone(&follower) as _, listener).map_err(|error| error.to_string())?;
-            Ok((follower, service))
+            let watch = MasterWatch::start(&self.coordinator, master.term).map_err(|error| error.to_string())?;
+            Ok((follower, service, watch))
         };
         match begin() {
-            Ok((follower, service)) => Ok(Role::Follower { follower, service, link }),
+            Ok((follower, service, watch)) => Ok(Role::Follower { follower, service, link, watch }),
             Err(what) => {
                 link.close();
                 Err(what)
@@ -268,9 +296,11 @@ impl Agent {
             key,
             introduction,
             links,
+            followed: Mutex::default(),
             _listener: listener,
             log: Log::new(&state),
         };
+        seat.end_predecessor(&state);
         let role = seat.take_role(&|| false)?;
         let cleaned = role.cleaned();
         let shared = Arc::new(Shared {

@@ -8,10 +8,13 @@
 
 use crate::rmt::{MappingStore, RmtError};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[cfg(test)]
 pub(crate) mod tests;
+
+/// How often an engine that does not report changes is asked for the master.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Who stands for election.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -40,6 +43,26 @@ pub trait Coordinator: Send + Sync {
 
     /// Becomes master as soon as there is none; `None`: there still was one after `patience`.
     fn campaign(&self, candidate: &Candidate, patience: Duration) -> Result<Option<Box<dyn Mastership>>, RmtError>;
+
+    /// Waits until the master of `term` is master no more; false: it still was after `patience`.
+    fn wait_for_end_of(&self, term: u64, patience: Duration) -> Result<bool, RmtError> {
+        let deadline = Instant::now() + patience;
+        while self.master()?.is_some_and(|master| master.term == term) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            std::thread::sleep(left.min(LOOK_INTERVAL));
+        }
+        Ok(true)
+    }
+
+    /// The process that was master in `term` has ended for certain: another need not wait until its time is over. Does nothing if that
+    /// master has a successor, or where the engine has no such thing.
+    fn end_term(&self, term: u64) -> Result<(), RmtError> {
+        let _ = term;
+        Ok(())
+    }
 }
 
 /// An election won. It lasts as long as the master renews it, which it does by itself until this value is dropped; a master that is

@@ -29,6 +29,8 @@ struct Seat {
     lost: Instant,
     /// `None`: it has not said, and may have any.
     files: Option<BTreeSet<FileId>>,
+    /// It was the master before this one.
+    was_master: bool,
 }
 
 /// The other hosts.
@@ -44,24 +46,35 @@ impl Others {
     /// Those of `expected` were there under the last master. `timeout`: after which a host counts as silent. Files are shut in turns that are numbered from
     /// `first_turn` on.
     pub(crate) fn new(expected: impl IntoIterator<Item = String>, timeout: Duration, first_turn: u64) -> Self {
-        let seats =
-            expected.into_iter().map(|host| (host, Seat { line: None, lost: Instant::now(), files: None })).collect();
+        let seats = expected
+            .into_iter()
+            .map(|host| (host, Seat { line: None, lost: Instant::now(), files: None, was_master: false }))
+            .collect();
         Self { seats: Mutex::new(seats), changed: Condvar::new(), timeout, turn: AtomicU64::new(first_turn) }
     }
 
     /// A host is there, with these files open.
     pub(crate) fn holds(&self, host: &str, line: Arc<dyn Line>, files: Vec<FileId>) {
-        let seat = Seat { line: Some(line), lost: Instant::now(), files: Some(files.into_iter().collect()) };
+        let files = Some(files.into_iter().collect());
+        let seat = Seat { line: Some(line), lost: Instant::now(), files, was_master: false };
         guard(&self.seats).insert(host.to_owned(), seat);
         self.changed.notify_all();
     }
 
-    /// Its line of this number has ended; what it has open it still has.
-    pub(crate) fn lost(&self, host: &str, line: u64) {
+    /// The host was the last master, and nothing was heard of it since `heard`. The start of its successor does not wait for it: what needs its
+    /// answer does, file by file.
+    pub(crate) fn was_master(&self, host: &str, heard: Instant) {
+        if let Some(seat) = guard(&self.seats).get_mut(host).filter(|seat| seat.line.is_none()) {
+            (seat.was_master, seat.lost) = (true, heard);
+        }
+    }
+
+    /// Its line of this number has ended, over which something was heard last at that time; what it has open it still has.
+    pub(crate) fn lost(&self, host: &str, line: u64, heard: Instant) {
         if let Some(seat) = guard(&self.seats).get_mut(host)
             && seat.line.as_ref().is_some_and(|there| there.number() == line)
         {
-            (seat.line, seat.lost) = (None, Instant::now());
+            (seat.line, seat.lost) = (None, heard);
         }
     }
 
@@ -71,14 +84,16 @@ impl Others {
         self.changed.notify_all();
     }
 
-    /// Waits until every host that was there under the last master is there again, at most the time after which it is silent. Returns those that are not.
+    /// Waits until every host that was there under the last master is there again, at most the time after which it is silent; not for the last master itself.
+    /// Returns those that are not.
     pub(crate) fn wait_for_expected(&self) -> Vec<String> {
-        let missing = |seats: &BTreeMap<String, Seat>| -> Vec<String> {
-            seats.iter().filter(|(_, seat)| seat.files.is_none()).map(|(host, _)| host.clone()).collect()
-        };
+        let is_missing = |seat: &Seat| seat.files.is_none();
         let seats = guard(&self.seats);
-        let waited = self.changed.wait_timeout_while(seats, self.timeout, |seats| !missing(seats).is_empty());
-        missing(&waited.unwrap_or_else(PoisonError::into_inner).0)
+        let waited = self.changed.wait_timeout_while(seats, self.timeout, |seats| {
+            seats.values().any(|seat| is_missing(seat) && !seat.was_master)
+        });
+        let seats = waited.unwrap_or_else(PoisonError::into_inner).0;
+        seats.iter().filter(|(_, seat)| is_missing(seat)).map(|(host, _)| host.clone()).collect()
     }
 
     /// Each host, whether there is a line to it, and how many files it has open if that is known.
@@ -122,12 +137,21 @@ impl Others {
 
     /// Waits for hosts but `except` that may have the file open and whose line has ended a moment ago: a change of the master ends them all.
     fn wait_for_lines(&self, file: FileId, except: Option<&str>) {
-        let is_awaited = |(host, seat): (&String, &mut Seat)| {
-            let may_have = seat.files.as_ref().is_none_or(|files| files.contains(&file));
-            may_have && seat.line.is_none() && except != Some(host.as_str()) && seat.lost.elapsed() < self.timeout
+        let may_have = |seat: &Seat| seat.files.as_ref().is_none_or(|files| files.contains(&file));
+        let left = |seats: &BTreeMap<String, Seat>| {
+            let awaited = seats
+                .iter()
+                .filter(|(host, seat)| may_have(seat) && seat.line.is_none() && except != Some(host.as_str()));
+            awaited.map(|(_, seat)| self.timeout.saturating_sub(seat.lost.elapsed())).max().unwrap_or_default()
         };
-        let seats = guard(&self.seats);
-        drop(self.changed.wait_timeout_while(seats, self.timeout, |seats| seats.iter_mut().any(is_awaited)));
+        let mut seats = guard(&self.seats);
+        loop {
+            let left = left(&seats);
+            if left.is_zero() {
+                return;
+            }
+            (seats, _) = self.changed.wait_timeout(seats, left).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Asks every host but `except` that may have the file open, all of them together.
@@ -203,4 +227,59 @@ fn longest<'a>(answers: impl IntoIterator<Item = &'a FromAgent>, truncations: u6
         _ => None,
     });
     known.max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent(u64);
+
+    impl Line for Silent {
+        fn ask(&self, _: &[u8], _: Duration) -> Result<Vec<u8>, String> {
+            Err("nothing is asked".to_owned())
+        }
+
+        fn number(&self) -> u64 {
+            self.0
+        }
+    }
+
+    /// So long that a test which waited for it would not end.
+    const EVER: Duration = Duration::from_secs(1 << 30);
+
+    fn others(expected: &[&str]) -> Others {
+        Others::new(expected.iter().map(|host| (*host).to_owned()), EVER, 0)
+    }
+
+    #[test]
+    fn the_last_master_is_not_waited_for_at_the_start_and_may_have_any_file_all_the_same() {
+        let others = others(&["h0", "h1"]);
+        others.was_master("h0", Instant::now());
+        others.holds("h1", Arc::new(Silent(1)), Vec::new());
+        assert_eq!(others.wait_for_expected(), ["h0"]);
+        let file = FileId(7);
+        assert_eq!(others.host_of(file).as_deref(), Some("h0"));
+        assert!(others.refuse_if_elsewhere(file).unwrap_err().to_string().contains("h0"));
+        others.holds("h0", Arc::new(Silent(2)), Vec::new());
+        assert!(others.wait_for_expected().is_empty());
+        assert!(!others.has(file));
+    }
+
+    #[test]
+    fn a_host_is_silent_from_when_it_was_heard_last() {
+        let others = Others::new(["h0".to_owned(), "h1".to_owned()], Duration::from_secs(5), 0);
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(5));
+        let Some(long_ago) = long_ago else { return eprintln!("SKIPPED: the machine was booted a moment ago") };
+        let file = FileId(7);
+        others.holds("h1", Arc::new(Silent(1)), vec![file]);
+        others.was_master("h0", long_ago);
+        others.lost("h1", 1, long_ago);
+        // Waits for nobody.
+        assert!(others.shut(file, 0).unwrap_err().to_string().contains("host forget"));
+        // Another line's end is not this one's.
+        others.holds("h1", Arc::new(Silent(2)), vec![file]);
+        others.lost("h1", 1, long_ago);
+        assert!(others.list().contains(&("h1".to_owned(), true, Some(1))));
+    }
 }

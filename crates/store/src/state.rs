@@ -81,6 +81,8 @@ impl Drop for BrokerLock {
 
 /// In `run/` of a host of a cluster that has many: its broker's place may be empty for some seconds.
 pub const AGENT: &str = "agent";
+/// In `run/`: the term in which an agent of this host was last elected master.
+const MASTERSHIP: &str = "mastership";
 
 impl StateDirectory {
     /// Opens this user's state directory, making what is missing of it (0700).
@@ -156,6 +158,24 @@ impl StateDirectory {
     /// Those of [`Self::open_shared`].
     pub fn note_agent(&self) -> rustix::io::Result<()> {
         self.open_shared(AGENT, OFlags::RDWR | OFlags::CREATE).map(drop)
+    }
+
+    /// Notes for the next agent of this host that this one is the cluster's master in `term`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::open_shared`], and of writing.
+    pub fn note_mastership(&self, term: u64) -> rustix::io::Result<()> {
+        let file = self.open_shared(MASTERSHIP, OFlags::RDWR | OFlags::CREATE)?;
+        rustix::io::pwrite(&file, &term.to_le_bytes(), 0).map(drop)
+    }
+
+    /// The last term in which an agent of this host was the cluster's master, as far as the state directory knows.
+    #[must_use]
+    pub fn noted_mastership(&self) -> Option<u64> {
+        let file = self.open_shared(MASTERSHIP, OFlags::RDONLY).ok()?;
+        let mut term = [0; 8];
+        (rustix::io::pread(&file, &mut term, 0).ok()? == term.len()).then(|| u64::from_le_bytes(term))
     }
 
     /// Opens a file of shared memory in `run/`.

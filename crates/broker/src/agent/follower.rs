@@ -149,6 +149,11 @@ impl Follower {
         Ok(Shown { path, inode: proof.facts.inode.inode, is_readable: proof.readable, is_writable: proof.writable })
     }
 
+    /// The master is none any more: programs ask whoever serves this host next.
+    pub(super) fn lose(&self) {
+        self.is_lost.store(true, Relaxed);
+    }
+
     /// Whether there is nobody to follow any more.
     pub(crate) fn is_over(&self) -> bool {
         self.is_lost.load(Relaxed)
@@ -268,6 +273,13 @@ impl Follower {
                     return Err(Refusal::NotPermitted);
                 }
                 Ok((self.forward(request, &shown, None)?.0, Vec::new()))
+            }
+            // A program of another host was quicker; the name is looked up again.
+            Request::BeginNameChange { victim: Some(_), ref target, .. }
+            | Request::BeginNameChange { source: Some(_), ref target, .. }
+                if proofs.iter().any(|proof| proof.facts.links == 0) =>
+            {
+                Err(Refusal::NameChanged { path: String::from_utf8_lossy(target).into_owned() })
             }
             Request::Attributes { .. }
             | Request::BeginNameChange { .. }

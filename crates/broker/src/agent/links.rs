@@ -50,7 +50,7 @@ impl Hears for MasterEars {
 
     fn left(&self, peer: &Arc<Peer>, _: &LinkError) {
         if let Some((_, others)) = &*guard(&self.0) {
-            others.lost(&peer.introduction().host, peer.number());
+            others.lost(&peer.introduction().host, peer.number(), peer.last_heard());
         }
     }
 }

@@ -13,7 +13,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The time after which a master that is not heard of is followed by another; a second is what etcd counts in, two are its least.
-const USUAL_LEASE: Duration = Duration::from_secs(4);
+const USUAL_LEASE: Duration = Duration::from_secs(3);
+/// So many times in a lease is it renewed: etcd, or the way to it, may be slow for most of a lease.
+const RENEWALS: u32 = 6;
 /// A candidate looks again after so long, whether or not it was told of anything.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -49,11 +51,12 @@ impl EtcdCoordinator {
         ask(self.calls.as_ref(), "/v3/lease/grant", &request)
     }
 
-    /// Whether there is no master, and at which revision of etcd.
-    fn read_election(&self) -> Result<(bool, i64), EtcdError> {
+    /// The term of the master, if there is one, and the revision of etcd.
+    fn read_election(&self) -> Result<(Option<u64>, i64), EtcdError> {
         let success = vec![Operation::Range(Range::of(&self.keys.master()))];
         let mut outcome = transact(self.calls.as_ref(), &Transaction { success, ..Transaction::default() })?;
-        Ok((outcome.take(0).kvs.is_empty(), outcome.header.revision.0))
+        let term = outcome.take(0).kvs.first().map(|entry| entry.create_revision.0 as u64);
+        Ok((term, outcome.header.revision.0))
     }
 
     /// Creates the key unless it is there; returns it as it is then, and the revision of etcd.
@@ -111,8 +114,8 @@ impl Coordinator for EtcdCoordinator {
     fn campaign(&self, candidate: &Candidate, patience: Duration) -> Result<Option<Box<dyn Mastership>>, RmtError> {
         let deadline = Instant::now() + patience;
         loop {
-            let (is_free, mut revision) = self.read_election()?;
-            if is_free {
+            let (master, mut revision) = self.read_election()?;
+            if master.is_none() {
                 // A lease of its own for every attempt: one that nobody renews ends by itself.
                 let asked = boot_time_ms();
                 let lease = self.grant()?;
@@ -130,6 +133,22 @@ impl Coordinator for EtcdCoordinator {
             self.wait_for_change(revision, left.min(RETRY));
         }
     }
+
+    fn wait_for_end_of(&self, term: u64, patience: Duration) -> Result<bool, RmtError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let (master, revision) = self.read_election()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if master != Some(term) || left.is_zero() {
+                return Ok(master != Some(term));
+            }
+            self.wait_for_change(revision, left.min(RETRY));
+        }
+    }
+
+    fn end_term(&self, term: u64) -> Result<(), RmtError> {
+        Ok(remove_master(self.calls.as_ref(), &self.keys, term)?)
+    }
 }
 
 impl EtcdCoordinator {
@@ -141,6 +160,17 @@ impl EtcdCoordinator {
             Err(_) => std::thread::sleep(patience.min(RETRY / 10)),
         }
     }
+}
+
+/// Nobody is master any more, if that of this term still was.
+fn remove_master(calls: &dyn Call, keys: &Keys, term: u64) -> Result<(), EtcdError> {
+    let master = keys.master();
+    let transaction = Transaction {
+        compare: vec![Compare::created(&master, term as i64)],
+        success: vec![Operation::delete(&master)],
+        failure: Vec::new(),
+    };
+    transact(calls, &transaction).map(drop)
 }
 
 fn revoke(calls: &dyn Call, lease: &Lease) {
@@ -161,7 +191,7 @@ struct Renewal {
 
 impl Renewal {
     fn run(&self) {
-        let interval = Duration::from_secs(self.lease.seconds.0.unsigned_abs()) / 4;
+        let interval = Duration::from_secs(self.lease.seconds.0.unsigned_abs()) / RENEWALS;
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         while !*ended && !self.is_over.load(Ordering::Relaxed) {
             (ended, _) = self.woken.wait_timeout(ended, interval).unwrap_or_else(PoisonError::into_inner);
@@ -226,13 +256,7 @@ impl Mastership for EtcdMastership {
 
     fn resign(self: Box<Self>) -> Result<(), RmtError> {
         self.renewal.end();
-        let master = self.keys.master();
-        let transaction = Transaction {
-            compare: vec![Compare::created(&master, self.master.term as i64)],
-            success: vec![Operation::delete(&master)],
-            failure: Vec::new(),
-        };
-        transact(self.renewal.calls.as_ref(), &transaction)?;
+        remove_master(self.renewal.calls.as_ref(), &self.keys, self.master.term)?;
         revoke(self.renewal.calls.as_ref(), &self.renewal.lease);
         self.renewal.is_over.store(true, Ordering::Relaxed);
         Ok(())

@@ -125,6 +125,23 @@ pub(crate) fn a_master_whose_lease_is_not_renewed_is_lost_and_followed(coordinat
     assert_eq!(all(coordinator.table().as_ref()), [(b"a".to_vec(), b"first".to_vec())]);
 }
 
+/// Whoever follows a master hears that it is none any more.
+pub(crate) fn the_end_of_a_term_is_reported(engine: &dyn Engine) {
+    let coordinator = engine.coordinator("elected", PATIENCE * 100);
+    let coordinator = coordinator.as_ref();
+    let first = elected(coordinator, "first");
+    let term = first.master().term;
+    assert!(!coordinator.wait_for_end_of(term, Duration::ZERO).unwrap());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| coordinator.wait_for_end_of(term, PATIENCE));
+        first.resign().unwrap();
+        assert!(waiting.join().unwrap().unwrap());
+    });
+    let second = elected(coordinator, "second");
+    assert!(coordinator.wait_for_end_of(term, Duration::ZERO).unwrap());
+    assert!(!coordinator.wait_for_end_of(second.master().term, Duration::ZERO).unwrap());
+}
+
 pub(crate) fn a_master_that_resigns_hands_over_at_once(engine: &dyn Engine) {
     // A lease that outlasts the test: without the resignation nobody follows.
     let coordinator = engine.coordinator("elected", PATIENCE * 100);

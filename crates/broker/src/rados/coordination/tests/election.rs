@@ -39,6 +39,12 @@ fn a_master_whose_lock_is_not_renewed_is_lost_and_followed() {
 }
 
 #[test]
+fn the_end_of_a_term_is_reported() {
+    let Some(ceph) = Ceph::start(&["--osds", "1"]) else { return };
+    common::the_end_of_a_term_is_reported(&ceph);
+}
+
+#[test]
 fn a_master_that_resigns_hands_over_at_once() {
     let Some(ceph) = Ceph::start(&["--osds", "1"]) else { return };
     common::a_master_that_resigns_hands_over_at_once(&ceph);
