@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) mod tests;
 
 /// How often an engine that does not report changes is asked for the master.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Who stands for election.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub trait Coordinator: Send + Sync {
             if left.is_zero() {
                 return Ok(false);
             }
-            std::thread::sleep(left.min(LOOK_INTERVAL));
+            std::thread::sleep(left.min(CHECK_INTERVAL));
         }
         Ok(true)
     }
