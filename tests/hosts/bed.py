@@ -150,7 +150,8 @@ class Machine:
         try:
             self.network = self._spawn(self.program, "network")
             self._network_pid = int(self._first_line(self.network, "the network"))
-            self._ip(self._network_pid, "link add bridge0 type bridge", f"addr add {OUTSIDE}/24 dev bridge0",
+            # An address of its own: one of its ports' would change when that host is killed, and others remember it.
+            self._ip(self._network_pid, "link add bridge0 address 02:00:0a:4d:00:fe type bridge", f"addr add {OUTSIDE}/24 dev bridge0",
                      "link set bridge0 up", "link set lo up")
             self._nft(self._network_pid, "add table netdev bed")
         except RuntimeError as error:

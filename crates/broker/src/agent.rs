@@ -122,6 +122,7 @@ impl Role {
                     link.close();
                     service.stop();
                 }
+                follower.end();
             }
         }
     }
@@ -199,10 +200,10 @@ impl Seat {
             note!(self.log, warn, %error, "the next agent of this host cannot take over at once");
         }
         // Cuts and turns of one master are fewer than this.
-        let first_truncation = mastership.master().term << 24;
+        let first_number = mastership.master().term << 24;
         let mut expected = Table::hosts_in(mastership.table().as_ref())?;
         expected.retain(|host| *host != self.candidate.name);
-        let others = Arc::new(Others::new(expected, self.host_timeout, first_truncation));
+        let others = Arc::new(Others::new(expected, self.host_timeout, first_number));
         if let Some((host, heard)) = &*guard(&self.followed) {
             others.was_master(host, *heard);
         }
@@ -217,7 +218,7 @@ impl Seat {
                 "the host has not come back since the master changed; it may have any file open"
             );
         }
-        let sharing = Sharing { table: mastership.table(), others: Some(others), first_truncation };
+        let sharing = Sharing { table: mastership.table(), others: Some(others), first_number };
         let broker = Broker::serve(&self.cluster, state, Arc::clone(&self.lock), self.options.clone(), Some(sharing))?;
         broker.core.context().table().note_host(&self.candidate.name, true)?;
         master.serve(&broker.core);
@@ -232,7 +233,7 @@ impl Seat {
         let begin = || -> Result<_, String> {
             let state = StateDirectory::open(&self.cluster.state).map_err(|error| error.to_string())?;
             let listener = state.listen().map_err(|error| error.to_string())?;
-            let sharing = Sharing { table: self.coordinator.table(), others: None, first_truncation: 0 };
+            let sharing = Sharing { table: self.coordinator.table(), others: None, first_number: 0 };
             let context =
                 Context::open(&self.cluster, state, Arc::clone(&self.lock), self.options.clone(), Some(sharing))
                     .map_err(|error| error.to_string())?;

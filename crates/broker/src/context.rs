@@ -25,7 +25,7 @@ pub(crate) struct Sharing {
     /// Of the master.
     pub(crate) others: Option<Arc<Others>>,
     /// Cuts of files are numbered from here on; higher under every later master.
-    pub(crate) first_truncation: u64,
+    pub(crate) first_number: u64,
 }
 
 /// Shared by all parts; nothing in it changes but the table.
@@ -45,7 +45,7 @@ pub(crate) struct Context {
     under_way: Arc<UnderWay>,
     is_shared: bool,
     others: Option<Arc<Others>>,
-    first_truncation: u64,
+    first_number: u64,
     /// Calls of servers that may yet change what programs use hold it as well.
     _lock: Arc<BrokerLock>,
 }
@@ -68,8 +68,8 @@ impl Context {
         let stations =
             if emulated { Some(Stations::establish_at(state.run(), "stations", cluster.servers.len())?) } else { None };
         let servers = watched_servers(cluster, &lock, &options);
-        let (others, first_truncation) =
-            sharing.as_ref().map_or((None, 0), |sharing| (sharing.others.clone(), sharing.first_truncation));
+        let (others, first_number) =
+            sharing.as_ref().map_or((None, 0), |sharing| (sharing.others.clone(), sharing.first_number));
         let is_shared = options.shared || sharing.is_some();
         let table = match sharing {
             Some(sharing) => table::open_shared(sharing.table, &state, &servers)?,
@@ -102,7 +102,7 @@ impl Context {
             under_way: Arc::default(),
             is_shared,
             others,
-            first_truncation,
+            first_number,
             _lock: lock,
         })
     }
@@ -122,9 +122,9 @@ impl Context {
         self.others.as_ref().is_some_and(|others| others.has(file))
     }
 
-    /// See [`Sharing::first_truncation`].
-    pub(crate) fn first_truncation(&self) -> u64 {
-        self.first_truncation
+    /// See [`Sharing::first_number`].
+    pub(crate) fn first_number(&self) -> u64 {
+        self.first_number
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {

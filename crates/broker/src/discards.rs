@@ -135,6 +135,7 @@ impl Discards {
     pub(crate) fn discard(&self, discard: &Discard) -> Result<(), Refusal> {
         let Discard { managed, region, generation, layout, .. } = discard;
         let object = ObjectName { file: managed.file, region: *region, generation: *generation };
+        self.quiescing.drain_elsewhere(managed, *region)?;
         self.objects.remove_objects(object, layout)?;
         self.context.step("move: objects removed");
         let mut inner = guard(&managed.inner);
@@ -163,7 +164,8 @@ impl Discards {
             self.quiescing.retain_inside(managed, &mut uses);
             let managed = Arc::clone(managed);
             let discard = Discard { managed, region, generation, layout, uses, number: None };
-            if discard.uses.is_empty() {
+            // At the start of a master other hosts do not answer yet.
+            if discard.uses.is_empty() && !self.context.is_elsewhere(discard.managed.file) {
                 match self.discard(&discard) {
                     Ok(()) => continue,
                     Err(refusal) => first_fault.get_or_insert(refusal),

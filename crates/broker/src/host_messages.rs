@@ -4,12 +4,17 @@
 //! them on that host ([`Shown`]), and the master looks at the same files by their paths. An answer carries what the agent needs
 //! to make or renew the file's shared memory on its host ([`Snapshot`]).
 
+use crate::managed::{Inner, Managed};
+use crate::rmt::FileState;
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 use stripewise_layout::{FileId, Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::{Refusal, Reply, Request};
 
 /// Raised with every change of these messages and of those that they carry; hosts of two versions refuse each other by name.
-pub(crate) const MESSAGES_VERSION: u32 = 1;
+pub(crate) const MESSAGES_VERSION: u32 = 2;
 
 /// A descriptor that came with a request, as its host sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -56,7 +61,7 @@ pub(crate) enum FromMaster {
 }
 
 /// What the master asks of an agent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
     /// How long the file is, as far as this host knows.
     Size { file: FileId },
@@ -64,6 +69,29 @@ pub(crate) enum ToAgent {
     Shut { file: FileId, turn: u64 },
     /// I/O goes on; the file is so long now. A `Shut` of this turn or an earlier one that comes later shuts nothing.
     Open { file: FileId, turn: u64, known: Known },
+    /// A step of a region's move, which has this turn.
+    Move { file: FileId, region: RegionIndex, turn: u64, step: MoveStep },
+    /// Show what the master has; writers that a seal holds up go on.
+    Show { snapshot: Box<Snapshot> },
+    /// Wait for I/O under way in the region.
+    Drain { file: FileId, region: RegionIndex },
+}
+
+/// What a host does for a region that moves: see [`crate::quiescing`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum MoveStep {
+    /// Writers mark what they touch in this move slot; those inside are waited for.
+    Begin { slot: u8, patience: Duration },
+    /// Hand over the marks.
+    Collect,
+    /// New writers wait; those inside are waited for, and their marks handed over.
+    Seal { patience: Duration },
+    /// Writers go on, and mark.
+    Unseal,
+    /// The region's word goes: whoever needs it asks the master. Snapshots with fewer recalls come too late.
+    Recall { recalls: u64 },
+    /// The move is given up, and writers go on where they were.
+    GiveUp,
 }
 
 /// What an agent answers.
@@ -72,6 +100,14 @@ pub(crate) enum FromAgent {
     Done,
     /// `None`: the file is not open on this host.
     Size(Option<Known>),
+    /// What programs have touched of a region that moves. `has_died`: a writer died inside, and may have written what it did not mark.
+    Marked {
+        marks: Vec<u64>,
+        known: Option<Known>,
+        has_died: bool,
+    },
+    /// A process, in words, whose I/O does not end.
+    Stuck(String),
     Refused(Refusal),
 }
 
@@ -83,10 +119,29 @@ pub(crate) struct Snapshot {
     pub(crate) size_bytes: u64,
     /// Raised by every cut of the file, and higher under every later master.
     pub(crate) truncations: u64,
+    /// How often a region of the file was recalled from hosts; higher under every later master.
+    pub(crate) recalls: u64,
     pub(crate) is_being_made: bool,
     pub(crate) has_leftovers: bool,
     /// Some of its regions: those that were asked for, above all.
     pub(crate) regions: Vec<(RegionIndex, Generation, Stripes)>,
+}
+
+impl Snapshot {
+    /// As the file is under its lock, with the places of these regions.
+    pub(crate) fn of(managed: &Managed, inner: &Inner, regions: RangeInclusive<RegionIndex>) -> Self {
+        let regions = inner.regions.range(regions);
+        Self {
+            file: managed.file,
+            region_bytes: inner.record.region_bytes,
+            size_bytes: managed.extent.size_bytes(),
+            truncations: managed.truncations.load(SeqCst),
+            recalls: managed.recalls.load(SeqCst),
+            is_being_made: matches!(inner.record.state, FileState::Creating | FileState::Importing { .. }),
+            has_leftovers: inner.record.has_leftovers,
+            regions: regions.map(|(region, placed)| (*region, placed.generation, stripes_of(&placed.layout))).collect(),
+        }
+    }
 }
 
 /// Servers with their stripe sizes in bytes.

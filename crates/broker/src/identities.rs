@@ -95,6 +95,10 @@ impl Identities {
             }
         } else if let Some(record) = self.context.table().file(file)? {
             let (was, is) = (record.stub, proof.facts.inode);
+            // Somebody else may have opened it since the first look.
+            if was.is(&is) {
+                return self.files.managed(file);
+            }
             if self.is_renumbered(&record, &is) {
                 let managed = self.files.managed(file)?;
                 let mut inner = guard(&managed.inner);

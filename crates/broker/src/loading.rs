@@ -107,7 +107,7 @@ impl Loader {
             logs: self.context.table().logs(Some(file))?.into_iter().map(|(_, disk, record)| (disk, record)).collect(),
             ..Inner::new(record, placement)
         };
-        let managed = Managed::new(file, memory, inner).with_truncations(self.context.first_truncation());
+        let managed = Managed::new(file, memory, inner).numbered_from(self.context.first_number());
         self.settle(&managed, is_new, is_durable)?;
         Ok(managed)
     }

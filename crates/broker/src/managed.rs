@@ -35,6 +35,8 @@ pub(crate) struct Managed {
     pub(crate) stays_shut: AtomicBool,
     /// Of a file that hosts share: raised by every cut, so that sizes from before it are told from later ones.
     pub(crate) truncations: AtomicU64,
+    /// Of such a file: raised whenever a region is recalled from hosts, so that what they were told before is told from what they are told later.
+    pub(crate) recalls: AtomicU64,
     /// Servers that may hold anything of the file, if this broker made it; `None`: any may.
     reached: Mutex<Option<BTreeSet<ServerId>>>,
     pub(crate) inner: Mutex<Inner>,
@@ -44,12 +46,14 @@ impl Managed {
     pub(crate) fn new(file: FileId, (control, extent, slots): (ControlBlock, Extent, Slots), inner: Inner) -> Self {
         let (fragments, stays_shut) = (FileFragments::default(), AtomicBool::new(false));
         let (reached, inner) = (Mutex::new(None), Mutex::new(inner));
-        Self { file, control, extent, slots, fragments, stays_shut, truncations: AtomicU64::new(0), reached, inner }
+        let (truncations, recalls) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { file, control, extent, slots, fragments, stays_shut, truncations, recalls, reached, inner }
     }
 
-    /// Cuts are numbered from here on.
-    pub(crate) fn with_truncations(self, truncations: u64) -> Self {
-        self.truncations.store(truncations, SeqCst);
+    /// Cuts and recalls are numbered from here on.
+    pub(crate) fn numbered_from(self, first: u64) -> Self {
+        self.truncations.store(first, SeqCst);
+        self.recalls.store(first, SeqCst);
         self
     }
 

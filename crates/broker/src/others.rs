@@ -21,6 +21,9 @@ pub(crate) trait Line: Send + Sync {
 
     /// Of this line alone, in this process.
     fn number(&self) -> u64;
+
+    /// Ends the line. The host comes back over another, and says anew what it holds.
+    fn end(&self);
 }
 
 struct Seat {
@@ -154,8 +157,14 @@ impl Others {
         }
     }
 
-    /// Asks every host but `except` that may have the file open, all of them together.
-    fn ask_all(&self, file: FileId, except: Option<&str>, question: ToAgent) -> Vec<Result<FromAgent, Refusal>> {
+    /// Asks every host but `except` that may have the file open, all of them together. Each may take `work` in addition to what an answer takes.
+    fn ask_all(
+        &self,
+        file: FileId,
+        except: Option<&str>,
+        question: &ToAgent,
+        work: Duration,
+    ) -> Vec<Result<FromAgent, Refusal>> {
         let (mut asked, mut answers) = (Vec::new(), Vec::new());
         for (host, seat) in guard(&self.seats).iter().filter(|(host, _)| except != Some(host.as_str())) {
             match (&seat.files, &seat.line) {
@@ -164,9 +173,14 @@ impl Others {
                 (_, None) => answers.push(Err(silent(file, host, "its link has ended"))),
             }
         }
-        let (question, timeout) = (encode(&question), self.timeout);
+        let must_know = matches!(question, ToAgent::Move { .. } | ToAgent::Show { .. });
+        let (question, patience) = (encode(question), self.timeout + work);
         let ask = |host: &str, line: &dyn Line| {
-            let answer = line.ask(&question, timeout).and_then(|answer| decode::<FromAgent>(&answer));
+            let answer = line.ask(&question, patience).and_then(|answer| decode::<FromAgent>(&answer));
+            if answer.is_err() && must_know {
+                // It may have heard the question, or hear it still: it is to come back, and is told again how things stand.
+                line.end();
+            }
             match answer.map_err(|why| silent(file, host, &why))? {
                 FromAgent::Refused(refusal) => Err(refusal),
                 answer => Ok(answer),
@@ -191,7 +205,7 @@ impl Others {
     /// has promised to anybody it has told before.
     pub(crate) fn size_of(&self, file: FileId, except: Option<&str>, truncations: u64) -> u64 {
         self.wait_for_lines(file, except);
-        let answers = self.ask_all(file, except, ToAgent::Size { file });
+        let answers = self.ask_all(file, except, &ToAgent::Size { file }, Duration::ZERO);
         longest(answers.iter().flatten(), truncations)
     }
 
@@ -199,8 +213,8 @@ impl Others {
     /// [`Self::open`], also after an error.
     pub(crate) fn shut(&self, file: FileId, truncations: u64) -> Result<u64, Refusal> {
         self.wait_for_lines(file, None);
-        let turn = self.turn.fetch_add(1, Relaxed) + 1;
-        let answers = self.ask_all(file, None, ToAgent::Shut { file, turn });
+        let turn = self.next_turn();
+        let answers = self.ask_all(file, None, &ToAgent::Shut { file, turn }, Duration::ZERO);
         let answers = answers.into_iter().collect::<Result<Vec<_>, Refusal>>()?;
         Ok(longest(&answers, truncations))
     }
@@ -208,7 +222,17 @@ impl Others {
     /// Lets I/O go on. A host that does not hear of it learns when it comes back.
     pub(crate) fn open(&self, file: FileId, known: Known) {
         let turn = self.turn.load(Relaxed);
-        self.ask_all(file, None, ToAgent::Open { file, turn, known });
+        self.ask_all(file, None, &ToAgent::Open { file, turn, known }, Duration::ZERO);
+    }
+
+    /// The turn of what begins now; later ones are higher, also under a later master.
+    pub(crate) fn next_turn(&self) -> u64 {
+        self.turn.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Asks every host that may have the file open. An error: one of them did not do it.
+    pub(crate) fn ask_of(&self, file: FileId, question: &ToAgent, work: Duration) -> Result<Vec<FromAgent>, Refusal> {
+        self.ask_all(file, None, question, work).into_iter().collect()
     }
 }
 
@@ -243,6 +267,8 @@ mod tests {
         fn number(&self) -> u64 {
             self.0
         }
+
+        fn end(&self) {}
     }
 
     /// So long that a test which waited for it would not end.

@@ -5,11 +5,13 @@
 //! truncated, or whose log is replaced, is shut by its gate ([`Quiescing::shut`]) and drained. Old objects are freed, and what the dead have left
 //! in logs is removed, once nobody is inside who came before ([`Quiescing::retain_inside`]).
 //!
-//! What programs do is asked of their [`Host`]: here of this one, by shared memory.
+//! What programs of this host do is asked of their [`Host`], by shared memory; the agents of other hosts are asked to do the same there (`elsewhere`).
 
+mod elsewhere;
 mod gate;
 mod host;
 
+pub(crate) use elsewhere::{Elsewhere, RemoteMove};
 pub(crate) use gate::ShutGate;
 
 use crate::context::Context;
@@ -176,6 +178,11 @@ impl Quiescing {
 
     /// Waits until no living process has I/O in flight on the file; the gate is shut. An error: it does not end, above all where a server does not answer.
     pub(crate) fn drain(&self, managed: &Managed) -> Result<(), Refusal> {
+        self.drain_until(managed, &|| false)
+    }
+
+    /// The same, unless it `is_over` before.
+    pub(crate) fn drain_until(&self, managed: &Managed, is_over: &dyn Fn() -> bool) -> Result<(), Refusal> {
         let uses = self.inside(managed, RegionIndex(0), RegionIndex(MAX_REGIONS - 1));
         let (mut asked, mut silent) = (Instant::now(), Ok(()));
         let mut ask = |uses: &[Use]| {
@@ -183,7 +190,7 @@ impl Quiescing {
                 silent = self.ask_servers_of(managed, uses);
                 asked = Instant::now();
             }
-            silent.is_err()
+            silent.is_err() || is_over()
         };
         let waited = self.wait(managed, uses, Patience { all: FILE_PATIENCE, stopped: None }, &mut ask);
         silent?;

@@ -5,6 +5,8 @@
 //! it is cut ([`Follower::asked`]).
 
 mod files;
+mod moves;
+mod moving;
 
 use crate::agent_lanes::AgentLanes;
 use crate::connection::{Answer, Carried, Connection};
@@ -21,11 +23,12 @@ use crate::quiescing::Quiescing;
 use crate::rechecks::Rechecks;
 use crate::serving::Serves;
 use files::{HostFile, HostFiles, Users};
+use moving::Moving;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Dir, OFlags};
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use stripewise_layout::{Direction, FileId, RegionIndex, ServerId};
 use stripewise_store::protocol::{Admin, Event, PROTOCOL_VERSION, Refusal, Reply, Request};
@@ -50,6 +53,10 @@ pub(crate) struct Follower {
     master: Arc<dyn Line>,
     /// The master did not answer, or is none any more.
     is_lost: AtomicBool,
+    /// What waits for programs gives up.
+    is_ending: AtomicBool,
+    /// Held while the master is answered.
+    has_ended: RwLock<bool>,
     /// Every file that programs had open before is followed.
     has_all: Mutex<bool>,
     followed: Condvar,
@@ -72,31 +79,52 @@ impl Follower {
             files: HostFiles::default(),
             master,
             is_lost: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            has_ended: RwLock::new(false),
             has_all: Mutex::new(false),
             followed: Condvar::new(),
             context,
         });
         // From here on it may be asked.
         hear(&follower);
-        let held = follower.held_files();
+        match follower.take_over() {
+            Ok(()) => Ok(follower),
+            Err(refusal) => {
+                follower.end();
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Follows the files that programs here have open.
+    fn take_over(&self) -> Result<(), Refusal> {
+        let held = self.held_files();
         let holding = ToMaster::Holding { files: held.iter().map(|(file, _)| *file).collect() };
-        match follower.ask(&holding)? {
+        match self.ask(&holding)? {
             FromMaster::Heard => {}
             other => return Err(unexpected(&other)),
         }
         for (file, size_bytes) in held {
-            match follower.reopen(file, size_bytes) {
+            match self.reopen(file, size_bytes) {
                 Ok(()) => {}
                 Err(Refusal::UnknownFile { .. }) => {
-                    note!(follower.context.log(), warn, %file, "a file that programs have open is no more");
+                    note!(self.context.log(), warn, %file, "a file that programs have open is no more");
                 }
                 // Without it the master would think that nobody here uses the file.
                 Err(refusal) => return Err(refusal),
             }
         }
-        *guard(&follower.has_all) = true;
-        follower.followed.notify_all();
-        Ok(follower)
+        *guard(&self.has_all) = true;
+        self.followed.notify_all();
+        Ok(())
+    }
+
+    /// From here on nothing that the master asks for changes anything on this host, however late it comes: the next to serve the host takes the files over.
+    pub(crate) fn end(&self) {
+        self.is_ending.store(true, SeqCst);
+        *guard(&self.has_all) = true;
+        self.followed.notify_all();
+        *self.has_ended.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
     /// The file, if a program here has it open. What is being taken over from before the master changed is waited for: it may be among that.
@@ -169,26 +197,55 @@ impl Follower {
 
     /// Answers the master.
     pub(crate) fn asked(&self, question: &[u8]) -> Vec<u8> {
+        let has_ended = self.has_ended.read().unwrap_or_else(PoisonError::into_inner);
         let answer = match decode(question) {
-            Err(what) => FromAgent::Refused(Refusal::Invalid { what }),
-            Ok(ToAgent::Size { file }) => FromAgent::Size(self.find(file).and_then(|found| found.known())),
-            Ok(ToAgent::Shut { file, turn }) => self.shut(file, turn).map_or_else(FromAgent::Refused, FromAgent::Size),
-            Ok(ToAgent::Open { file, turn, known }) => {
+            _ if *has_ended => Err(Refusal::Invalid { what: "this host follows nobody".to_owned() }),
+            Err(what) => Err(Refusal::Invalid { what }),
+            Ok(question) => self.carry_out(question),
+        };
+        encode(&answer.unwrap_or_else(FromAgent::Refused))
+    }
+
+    fn carry_out(&self, question: ToAgent) -> Result<FromAgent, Refusal> {
+        let is_ending = || self.is_ending.load(SeqCst);
+        match question {
+            ToAgent::Size { file } => Ok(FromAgent::Size(self.find(file).and_then(|found| found.known()))),
+            ToAgent::Shut { file, turn } => {
+                // An open of it may be under way, whose answer is not here yet.
+                let found = self.find(file).unwrap_or_else(|| self.files.entry(file));
+                let Some(managed) = found.shut(turn) else { return Ok(FromAgent::Size(None)) };
+                self.quiescing.drain_until(&managed, &is_ending)?;
+                Ok(FromAgent::Size(found.known()))
+            }
+            ToAgent::Open { file, turn, known } => {
                 if let Some(found) = self.files.find(file) {
                     found.open(turn, known);
                 }
-                FromAgent::Done
+                Ok(FromAgent::Done)
             }
-        };
-        encode(&answer)
-    }
-
-    fn shut(&self, file: FileId, turn: u64) -> Result<Option<Known>, Refusal> {
-        // An open of it may be under way, whose answer is not here yet.
-        let found = self.find(file).unwrap_or_else(|| self.files.entry(file));
-        let Some(managed) = found.shut(turn) else { return Ok(None) };
-        self.quiescing.drain(&managed)?;
-        Ok(found.known())
+            ToAgent::Move { file, region, turn, step } => {
+                let found = self.find(file).unwrap_or_default();
+                let moving = Moving { found: &found, quiescing: &self.quiescing, file, region, turn };
+                moving.take(step, &is_ending)
+            }
+            ToAgent::Show { snapshot } => {
+                // Who needs it asks, if the file is not open here, or what is shown comes too late.
+                if let Some(found) = self.files.find(snapshot.file)
+                    && let Some(managed) = found.managed()
+                {
+                    found.show(&self.context, &self.memory, &snapshot)?;
+                    managed.control.regions().let_writers_go_on();
+                }
+                Ok(FromAgent::Done)
+            }
+            ToAgent::Drain { file, region } => {
+                let Some(found) = self.find(file) else { return Ok(FromAgent::Done) };
+                let opening = || Refusal::Busy { file, holder: "a host that is just opening the file".to_owned() };
+                let managed = found.managed().ok_or_else(opening)?;
+                let drained = self.quiescing.drain_region(&managed, region);
+                Ok(drained.map_or_else(FromAgent::Stuck, |()| FromAgent::Done))
+            }
+        }
     }
 
     fn try_answer(&self, connection: &Connection, request: Request, descriptors: Vec<OwnedFd>) -> Answer {

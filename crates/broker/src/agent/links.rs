@@ -21,6 +21,10 @@ impl Line for PeerLine {
     fn number(&self) -> u64 {
         self.0.number()
     }
+
+    fn end(&self) {
+        self.0.close();
+    }
 }
 
 /// Hears agents that come to this host, which may be the master.

@@ -5,18 +5,16 @@
 
 use crate::connection::Connection;
 use crate::guard;
-use crate::host_messages::{FromMaster, Known, Shown, Snapshot, ToMaster, decode, encode, stripes_of};
+use crate::host_messages::{FromMaster, Known, Shown, Snapshot, ToMaster, decode, encode};
 use crate::log::note;
 use crate::managed::Managed;
 use crate::others::{Line, Others};
 use crate::parts::Parts;
-use crate::rmt::FileState;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, RegionIndex};
 use stripewise_store::entry::DirectoryEntry;
@@ -111,6 +109,8 @@ impl Master {
     /// The host has the file open since another was master.
     fn reopen(&self, host: &str, parts: &Arc<Parts>, file: FileId, size_bytes: u64) -> FromMaster {
         self.others.opens(host, file);
+        // It may not have heard how they went on.
+        parts.end_moves_for_host(file, host);
         let reopened = parts.reopen_for_host(&self.connection(host), file, size_bytes);
         match reopened {
             Ok(managed) => {
@@ -144,7 +144,9 @@ impl Master {
         let was_open = opens.is_some_and(|file| guard(&connection.client).opened.contains_key(&file));
         if let Some(file) = opens {
             self.others.opens(host, file);
-            parts.end_moves_for_host(file, host);
+            if !was_open {
+                parts.end_moves_for_host(file, host);
+            }
         }
         if let (Some(known), Some(file)) = (known, file_of(&request))
             && let Ok(managed) = parts.managed(file)
@@ -153,14 +155,18 @@ impl Master {
         }
         let (reply, _) = parts.answer(&connection, request, descriptors);
         match (&reply, opens) {
-            (Reply::Opened { file, .. }, _) => self.others.opens(host, *file),
+            (Reply::Opened { file, .. }, opened) => {
+                self.others.opens(host, *file);
+                if opened.is_none() {
+                    parts.end_moves_for_host(*file, host);
+                }
+            }
             (_, Some(file)) if !was_open => self.others.closes(host, file),
             _ => {}
         }
         if let (Reply::Done, Some(file)) = (&reply, closes) {
-            self.others.closes(host, file);
             // It counted as open until now.
-            parts.closed_by_host(file);
+            parts.closed_by_host(file, host);
         }
         let shows = match &reply {
             Reply::Opened { file, .. } => Some((*file, RegionIndex(0), RegionIndex(0))),
@@ -183,18 +189,8 @@ fn file_of(request: &Request) -> Option<FileId> {
 }
 
 fn snapshot(managed: &Managed, first: RegionIndex, last: RegionIndex) -> Snapshot {
-    let inner = guard(&managed.inner);
     let last = RegionIndex(last.0.max(first.0.saturating_add(REGIONS_AT_ONCE - 1)));
-    let regions = inner.regions.range(first..=last);
-    Snapshot {
-        file: managed.file,
-        region_bytes: inner.record.region_bytes,
-        size_bytes: managed.extent.size_bytes(),
-        truncations: managed.truncations.load(SeqCst),
-        is_being_made: matches!(inner.record.state, FileState::Creating | FileState::Importing { .. }),
-        has_leftovers: inner.record.has_leftovers,
-        regions: regions.map(|(region, placed)| (*region, placed.generation, stripes_of(&placed.layout))).collect(),
-    }
+    Snapshot::of(managed, &guard(&managed.inner), first..=last)
 }
 
 /// The same file on this host.

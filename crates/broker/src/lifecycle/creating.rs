@@ -90,7 +90,7 @@ impl Lifecycle {
         self.context.step("create: stub written");
         let inner = Inner { wanted, stub: proof.to_watch(), holder, ..Inner::new(record, placement) };
         let managed =
-            Arc::new(Managed::new(file, memory, inner).with_truncations(self.context.first_truncation()).unheard_of());
+            Arc::new(Managed::new(file, memory, inner).numbered_from(self.context.first_number()).unheard_of());
         self.logs.show_fragments_without_logs(&managed, None);
         self.files.remember(&managed);
         self.files.unload_some(|unused| {

@@ -36,10 +36,9 @@ impl Moves {
         let expected_bytes = self.bytes_to_copy(managed, task.region);
         let mut inner = guard(&managed.inner);
         let region = task.region;
-        if let Some(host) = self.context.others().and_then(|others| others.host_of(managed.file)) {
-            return Err(
-                Outcome::Failed(format!("host {host} may have the file open; repeat when it is closed there")).into()
-            );
+        if let (None, Some(host)) = (&task.to, self.context.others().and_then(|others| others.host_of(managed.file))) {
+            let what = format!("host {host} may have the file open, and files of several hosts have no replicas");
+            return Err(Outcome::Failed(what).into());
         }
         let slot = self.may_begin(&inner, region, task.is_urgent)?;
         self.placer.widen(managed, &mut inner, region).map_err(failed)?;

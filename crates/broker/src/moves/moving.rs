@@ -22,12 +22,13 @@ use super::copying::{Copier, Fault, Speed};
 use crate::describing::servers_of;
 use crate::discards::Discard;
 use crate::guard;
+use crate::host_messages::Snapshot;
 use crate::log::note;
 use crate::managed::{AbortReason, ActiveMove, Inner, Managed};
 use crate::move_queue::{Outcome, Task};
 use crate::objects::stripe_servers;
 use crate::placements::with_layout;
-use crate::quiescing::{Patience, STOPPED_PATIENCE};
+use crate::quiescing::{Elsewhere, Patience, RemoteMove, STOPPED_PATIENCE};
 use crate::rmt::{Changes, RegionRecord, ReplicaRecord};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -73,6 +74,15 @@ impl From<Fault> for Stop {
     }
 }
 
+impl From<Elsewhere> for Stop {
+    fn from(elsewhere: Elsewhere) -> Self {
+        match elsewhere {
+            Elsewhere::Stuck(who) => Stop::PutBack(format!("{who}, on another host")),
+            Elsewhere::Refused(refusal) => Stop::PutBack(refusal.to_string()),
+        }
+    }
+}
+
 impl Moves {
     pub(crate) fn move_region(&self, task: &Task) -> Outcome {
         // A writer waits for an urgent one.
@@ -101,6 +111,7 @@ impl Moves {
             managed: &managed,
             active: &active,
             number: task.number,
+            turn: self.quiescing.next_turn(),
             dead: HashSet::new(),
             described: false,
             committed: false,
@@ -140,6 +151,8 @@ struct Move<'a> {
     managed: &'a Arc<Managed>,
     active: &'a Arc<ActiveMove>,
     number: MoveNumber,
+    /// What other hosts call it.
+    turn: u64,
     /// Who died inside, and whose writes have been copied since.
     dead: HashSet<(ProcessSlot, Incarnation)>,
     /// Servers may have been told that the region lies at its new place.
@@ -150,11 +163,18 @@ struct Move<'a> {
 impl Drop for Move<'_> {
     fn drop(&mut self) {
         let (managed, active) = (self.managed, self.active);
-        let mut inner = guard(&managed.inner);
-        inner.move_slots &= !(1 << active.slot);
-        if self.committed {
-            return;
+        if !self.committed {
+            self.give_up();
         }
+        // Whoever marks in it has been told that the move is over.
+        guard(&managed.inner).move_slots &= !(1 << active.slot);
+    }
+}
+
+impl Move<'_> {
+    fn give_up(&mut self) {
+        let (managed, active) = (self.managed, self.active);
+        let inner = guard(&managed.inner);
         if self.described
             && let Some(place) = inner.regions.get(&active.region)
         {
@@ -167,19 +187,25 @@ impl Drop for Move<'_> {
             }
         }
         self.core.quiescing.put_back(managed, active.region, active.slot);
-        inner.moving.remove(&active.region);
         drop(inner);
+        // The next move of the region begins after that.
+        self.core.quiescing.put_back_elsewhere(self.elsewhere());
+        guard(&managed.inner).moving.remove(&active.region);
         self.core.context.step("move: given up");
         for new in &active.new {
             self.core.throw_away(managed, active.region, new);
         }
     }
-}
 
-impl Move<'_> {
+    fn elsewhere(&self) -> RemoteMove<'_> {
+        let (region, slot) = (self.active.region, self.active.slot);
+        RemoteMove { managed: self.managed, region, slot, turn: self.turn }
+    }
+
     pub(crate) fn run(&mut self, task: &Task) -> Result<(), Stop> {
         let (core, slots, active) = (self.core, &self.managed.slots, self.active);
         let mut forgotten = slots.forgotten();
+        core.quiescing.begin_elsewhere(self.elsewhere(), FIRST_DRAIN)?;
         if let Err(slot) = self.drain(FIRST_DRAIN) {
             if active.is_ended() {
                 return Err(Stop::Ended);
@@ -208,12 +234,12 @@ impl Move<'_> {
             }
             core.queue.note(self.number, MoveState::Sealed);
             core.context.step("move: sealed");
-            match self.drain(SEAL_DRAIN * (1 << seals)) {
-                Err(slot) => {
+            match self.drain_sealed(SEAL_DRAIN * (1 << seals))? {
+                Err(who) => {
                     self.unseal()?;
                     seals += 1;
                     if seals == MAX_SEALS {
-                        return Err(Stop::PutBack(core.quiescing.stuck(slot)));
+                        return Err(Stop::PutBack(who));
                     }
                     // Those who were held up have their turn.
                     std::thread::sleep(SEAL_DRAIN * seals);
@@ -255,6 +281,7 @@ impl Move<'_> {
         let marks = self.managed.extent.marks(self.active.slot);
         let mut before = u32::MAX;
         loop {
+            self.core.quiescing.collect_elsewhere(self.elsewhere())?;
             let marked = marks.count();
             let is_shrinking = u64::from(marked) * 5 < u64::from(before) * 4;
             if rounds > 0 && (rounds >= MAX_ROUNDS || !is_shrinking || copier.time_for(marked) <= SHORT_SEAL) {
@@ -270,9 +297,21 @@ impl Move<'_> {
         if !self.core.quiescing.unseal(self.managed, self.active.region, self.active.slot) {
             return Err(Stop::Ended);
         }
+        self.core.quiescing.unseal_elsewhere(self.elsewhere())?;
         self.core.queue.note(self.number, MoveState::Copying);
         self.core.context.step("move: unsealed");
         Ok(())
+    }
+
+    /// Under the seal, on all hosts: whether a writer died inside, or who does not come out.
+    fn drain_sealed(&mut self, patience: Duration) -> Result<Result<bool, String>, Stop> {
+        let has_died = match self.core.quiescing.seal_elsewhere(self.elsewhere(), patience) {
+            Ok(has_died) => has_died,
+            Err(Elsewhere::Stuck(who)) => return Ok(Err(format!("{who}, on another host"))),
+            Err(refused) => return Err(refused.into()),
+        };
+        let drained = self.drain(patience).map_err(|slot| self.core.quiescing.stuck(slot));
+        Ok(drained.map(|died_here| died_here || has_died))
     }
 
     /// Waits for those who write the region. The dead count as gone, each once; whether any was found to be.
@@ -315,6 +354,7 @@ impl Move<'_> {
         self.described = true;
         let old_servers = servers_of([&active.old.layout]);
         core.describing.describe_instead(managed, inner, (region, &new), &old_servers)?;
+        core.quiescing.recall(self.elsewhere(), inner)?;
         core.context.step("move: before the commit");
         core.context.table().commit(&changes).map_err(Refusal::from)?;
         core.context.step("move: committed");
@@ -325,7 +365,10 @@ impl Move<'_> {
         inner.discards.insert((region, active.old.generation), active.old.layout.clone());
         inner.regions.insert(region, new);
         inner.moving.remove(&region);
+        let snapshot = Snapshot::of(managed, inner, region..=region);
+        drop(guarded);
         core.context.step("move: published");
+        core.quiescing.show_elsewhere(snapshot);
         core.queue.note(self.number, MoveState::Freeing);
         core.discards.add(Discard {
             managed: Arc::clone(managed),

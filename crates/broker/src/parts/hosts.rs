@@ -60,6 +60,9 @@ impl Parts {
             }),
             Some((_, false, _)) => {
                 self.base.context.table().note_host(host, false)?;
+                for file in self.base.files.ids() {
+                    self.end_moves_for_host(file, host);
+                }
                 others.leaves(host);
                 note!(self.base.context.log(), warn, host, "the host is forgotten: what it had open counts as closed");
                 Ok(())
@@ -67,11 +70,11 @@ impl Parts {
         }
     }
 
-    /// A host opens the file, whose words of moving regions it does not know: regions stay where they are.
+    /// A host begins to take part in what is done with the file, or will not end what it took part in: its regions stay where they are.
     pub(crate) fn end_moves_for_host(&self, file: FileId, host: &str) {
         if let Some(managed) = self.base.files.if_loaded(file) {
             let inner = guard(&managed.inner);
-            self.base.quiescing.end_moves(&managed, &inner, &format!("host {host} opened the file"));
+            self.base.quiescing.end_moves(&managed, &inner, &format!("host {host} has opened the file, or is gone"));
         }
     }
 
@@ -96,9 +99,17 @@ impl Parts {
         Ok(managed)
     }
 
-    /// A host has closed the file: it may have been the last.
-    pub(crate) fn closed_by_host(&self, file: FileId) {
-        let Some(managed) = self.base.files.if_loaded(file) else { return };
+    /// A host closes the file: it may be the last.
+    pub(crate) fn closed_by_host(&self, file: FileId, host: &str) {
+        let managed = self.base.files.if_loaded(file);
+        // While it still counts as having the file open.
+        if let Some(managed) = &managed {
+            self.base.quiescing.mark_for_host(managed, &guard(&managed.inner));
+        }
+        if let Some(others) = self.base.context.others() {
+            others.closes(host, file);
+        }
+        let Some(managed) = managed else { return };
         match self.lifecycle.after_close(&managed) {
             Ok(_) => {}
             Err(refusal) => {

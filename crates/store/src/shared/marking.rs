@@ -193,6 +193,13 @@ impl<'a, W: Word> Marks<'a, W> {
         }
     }
 
+    /// Marks the chunks whose bits are set, as [`Self::take`] returns them; bits beyond the bitmap are none.
+    pub fn add(&self, taken: &[u64]) {
+        for (word, bits) in self.0.iter().zip(taken).filter(|(_, bits)| **bits != 0) {
+            word.fetch_or(*bits);
+        }
+    }
+
     /// A writer's part, in its lane, having loaded a word that says "moving": marks, lets `write` change the old place, marks again.
     pub fn write<T>(&self, chunks: RangeInclusive<usize>, write: impl FnOnce() -> T) -> T {
         self.mark(chunks.clone());
@@ -225,6 +232,12 @@ impl<'a, W: Word> Marks<'a, W> {
 pub fn begin<W: Word>(word: &W, marks: Marks<'_, W>, chunks: usize, slot: u8) {
     marks.mark(0..=chunks.saturating_sub(1));
     word.store(Motion::Moving(slot).in_word(word.load()));
+}
+
+/// The same on a host that the mover is not on: what is marked here are this host's writes alone.
+pub fn follow<W: Word>(word: &W, marks: Marks<'_, W>, slot: u8) -> bool {
+    let _ = marks.take();
+    exchange(word, Motion::Still, Motion::Moving(slot))
 }
 
 /// Writers wait from here on, but for those inside; drain the lanes next. False: the move was abandoned.

@@ -1,5 +1,6 @@
 //! The files that programs of this host have open, and their shared memory.
 
+use super::moves::HostMoves;
 use crate::context::Context;
 use crate::file_memory::FileMemory;
 use crate::guard;
@@ -63,15 +64,19 @@ impl Users {
     }
 }
 
+/// What is shown to programs, and what of it the master has in hand.
 #[derive(Default)]
-struct HostMemory {
-    managed: Option<Arc<Managed>>,
+pub(super) struct HostMemory {
+    pub(super) managed: Option<Arc<Managed>>,
     /// The master keeps the file shut.
     is_shut: bool,
     /// The last turn of the master's that ended.
     opened: u64,
     /// The newest that the master told: see [`Snapshot::truncations`].
-    truncations: u64,
+    pub(super) truncations: u64,
+    /// The newest that the master told: see [`Snapshot::recalls`].
+    pub(super) recalls: u64,
+    pub(super) moves: HostMoves,
     /// Regions from this one on have no words here. They may lie beyond the size that this host knows.
     regions_end: u32,
 }
@@ -80,6 +85,10 @@ impl HostFile {
     /// `None`: the file was closed here meanwhile, and is to be looked for again.
     pub(super) fn users(&self) -> Option<MutexGuard<'_, Users>> {
         Some(guard(&self.users)).filter(|users| !users.are_over)
+    }
+
+    pub(super) fn memory(&self) -> MutexGuard<'_, HostMemory> {
+        guard(&self.memory)
     }
 
     pub(super) fn managed(&self) -> Option<Arc<Managed>> {
@@ -118,7 +127,7 @@ impl HostFile {
         }
     }
 
-    /// Shows what the master answered; the memory is made if there is none. False: the file was truncated since.
+    /// Shows what the master answered; the memory is made if there is none. False: the file was truncated since, or a region of it recalled.
     pub(super) fn show(
         &self,
         context: &Arc<Context>,
@@ -126,13 +135,14 @@ impl HostFile {
         snapshot: &Snapshot,
     ) -> Result<bool, Refusal> {
         let mut memory = guard(&self.memory);
-        if snapshot.truncations < memory.truncations {
+        if snapshot.truncations < memory.truncations || snapshot.recalls < memory.recalls {
             return Ok(false);
         }
         if memory.managed.is_none() {
             let (managed, regions_end) = memory_of(context, files, snapshot)?;
             (memory.managed, memory.regions_end) = (Some(Arc::new(managed)), regions_end);
         }
+        memory.recalls = memory.recalls.max(snapshot.recalls);
         memory.take_size(Known { size_bytes: snapshot.size_bytes, truncations: snapshot.truncations });
         let snapshot_end = snapshot.regions.iter().map(|(region, ..)| region.0 + 1).max();
         memory.regions_end = memory.regions_end.max(snapshot_end.unwrap_or(0));
@@ -150,7 +160,7 @@ impl HostFile {
                 what: format!("the master sent an impossible layout of region {region} of file {}", managed.file),
             })?;
             managed.extent.reserve(*region).map_err(memory_fault(managed.file))?;
-            regions.publish(managed.file, *region, *generation, &layout)?;
+            regions.publish_in(memory.moves.motion(*region), managed.file, *region, *generation, &layout)?;
         }
         managed.control.notices().set_leftovers(snapshot.has_leftovers);
         managed.control.set_life(if snapshot.is_being_made { Life::Making } else { Life::Live });
@@ -200,6 +210,9 @@ fn memory_of(context: &Arc<Context>, files: &FileMemory, snapshot: &Snapshot) ->
     };
     let managed = Managed::new(file, memory, Inner::new(record, placement));
     managed.control.notices().set_shared(true);
+    // What programs were told under another master, or by a former agent of this host, may be so no longer: whoever needs a region asks.
+    (0..regions_end).for_each(|region| managed.control.regions().retract(RegionIndex(region)));
+    managed.control.regions().let_writers_go_on();
     // Only the master can say that anything is durable.
     managed.control.set_durable_size_bytes(None);
     managed.truncations.store(snapshot.truncations, SeqCst);

@@ -69,6 +69,12 @@ impl<'a> Regions<'a> {
         RegionState::Placed { generation, view, motion: Motion::of(word), is_narrow: marking::is_narrow(word) }
     }
 
+    /// Whether the region has no place here.
+    #[must_use]
+    pub fn is_absent(&self, region: RegionIndex) -> bool {
+        self.get(region) == RegionState::Absent
+    }
+
     /// Bytes of a file of `size_bytes` that lie in placed regions. No server knows more cheaply what the file occupies: holes within regions and bytes
     /// reserved beyond the size are not told apart.
     #[must_use]
@@ -188,6 +194,12 @@ impl<'a> Regions<'a> {
         marking::begin(self.word(region), marks, chunks, slot);
     }
 
+    /// As [`Self::begin_move`], of a move that another host's broker makes; false if the region has no place here, which then [`Self::publish_in`] shows.
+    #[must_use]
+    pub fn follow_move(&self, region: RegionIndex, slot: u8, marks: Marks<'_, AtomicU64>) -> bool {
+        !self.is_absent(region) && marking::follow(self.word(region), marks, slot)
+    }
+
     /// Broker only, as [`Self::unseal`] and [`Self::give_up_move`]; see [`marking::seal`].
     #[must_use]
     pub fn seal(&self, region: RegionIndex, slot: u8) -> bool {
@@ -248,8 +260,24 @@ impl<'a> Regions<'a> {
         generation: Generation,
         layout: &Layout,
     ) -> Result<(), ControlError> {
+        self.publish_in(Motion::Still, file, region, generation, layout)
+    }
+
+    /// As [`Self::publish`], of a region that is in this motion.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::publish`].
+    pub fn publish_in(
+        &self,
+        motion: Motion,
+        file: FileId,
+        region: RegionIndex,
+        generation: Generation,
+        layout: &Layout,
+    ) -> Result<(), ControlError> {
         let place = self.place_word(file, region, generation, layout)?;
-        self.word(region).store(Motion::Still.in_word(place), SeqCst);
+        self.word(region).store(motion.in_word(place), SeqCst);
         Ok(())
     }
 
