@@ -8,13 +8,20 @@ use stripewise_store::server::{self, ObjectStore, ServerError};
 struct Kind {
     scheme: &'static str,
     open: OpenByAgent,
+    /// Opens one beside the agent that has it, which goes on; nothing of the cluster's may be changed.
+    inspect: OpenByAgent,
     /// Cluster, name and URL: repeated, it changes nothing.
     prepare: fn(&str, &str, &ServerUrl) -> Result<(), ServerError>,
 }
 
 static KINDS: [Kind; 2] = [
-    Kind { scheme: server::rados::SCHEME, open: rados::open, prepare: rados::prepare_url },
-    Kind { scheme: server::orangefs::SCHEME, open: orangefs::open, prepare: orangefs::prepare_url },
+    Kind { scheme: server::rados::SCHEME, open: rados::open, inspect: rados::inspect, prepare: rados::prepare_url },
+    Kind {
+        scheme: server::orangefs::SCHEME,
+        open: orangefs::open,
+        inspect: orangefs::open,
+        prepare: orangefs::prepare_url,
+    },
 ];
 
 fn kind_of(name: &str, url: &ServerUrl) -> Result<&'static Kind, ServerError> {
@@ -30,6 +37,14 @@ fn kind_of(name: &str, url: &ServerUrl) -> Result<&'static Kind, ServerError> {
 /// The server's, or [`ServerError::Unusable`] where its URL is none of these kinds.
 pub fn open(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
     (kind_of(name, url)?.open)(cluster, name, url)
+}
+
+/// Opens server `name` of a cluster beside the agent that has it: nobody is shut out, so nothing of the cluster's may be changed.
+///
+/// # Errors
+/// As [`open`].
+pub fn inspect(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
+    (kind_of(name, url)?.inspect)(cluster, name, url)
 }
 
 /// Makes what a URL names the server `name` of a cluster.

@@ -17,8 +17,10 @@ mod coordination;
 mod error;
 mod library;
 mod lock;
+mod monitors;
 mod operation;
 mod pool;
+mod scratch;
 mod store;
 mod survey;
 mod waiting;
@@ -28,11 +30,9 @@ pub use coordination::{RadosCoordinator, RadosOptions, RadosTable, RadosTableErr
 pub use error::RadosError;
 pub use library::Library;
 pub use lock::{LockState, Renewal};
+use monitors::space_of;
 pub use operation::{Completion, Epoch, KeyRange, Operation, Piece};
 pub use pool::{Pool, Request};
-use store::free_bytes_of;
-pub use store::{RadosServer, connect, open, prepare, prepare_url};
+pub use scratch::Scratch;
+pub use store::{RadosServer, connect, inspect, open, prepare, prepare_url};
 pub use survey::{CephCommand, Osd, PoolFacts, Survey, free_bytes, probe_blocklist};
-
-/// Longest object that a cluster takes unless it was configured otherwise (`osd_max_object_size`), in bytes.
-pub const MAX_OBJECT_BYTES: u64 = 128 << 20;

@@ -14,6 +14,7 @@ use crate::guard;
 use device_statistics::DeviceStatistics;
 use emulated::{EmulatedDevice, SAMPLE, Seen};
 use pacing::{Pacer, Piece, Reading};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use stripewise_layout::{Cluster, Direction, ObjectOffset, ServerId};
 use stripewise_store::protocol::{MigrateBandwidth, ReadCost};
 use stripewise_store::server::stations::Stations;
-use stripewise_store::server::{Due, ObjectName, Opening, ServerError};
+use stripewise_store::server::{Due, ObjectName, Opening, ServerError, is_by_agent};
 
 /// Bytes of one object that are copied at once. Where programs would have to wait behind them, fewer: on a disk, where each costs a seek, more than elsewhere.
 /// Those of real devices under `auto` are [`Pacer::piece_bytes`].
@@ -127,7 +128,10 @@ impl Throttle {
         lines: &[ReadCost],
     ) -> Result<Self, ServerError> {
         let (mut devices, mut real): (_, Vec<RealDevice>) = (Vec::new(), Vec::new());
-        let mut blocks = device_statistics::under_all(cluster.servers.iter().map(|server| server.url.directory()));
+        let mut blocks = device_statistics::under_all(cluster.servers.iter().map(|server| {
+            // No path of this host: the broker knows nothing of what lies under it.
+            if is_by_agent(&server.url) { Path::new("") } else { server.url.directory() }
+        }));
         for ((number, server), line) in (0..).zip(&cluster.servers).zip(lines) {
             let block = blocks.get_mut(usize::from(number)).and_then(Option::take);
             let (name, url) = (&server.name, &server.url);

@@ -1,18 +1,21 @@
 //! `stripewise calibrate`: measure every server and the network, fit lines, write the profile.
 
 use crate::context::Context;
+use crate::interrupt;
 use crate::output::Verdict;
 use crate::seconds;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use stripewise::Interrupt;
 use stripewise::calibrate::{Options, SERVER_LINES, Verification, VerifyOptions, calibrate, name_of, verify};
 use stripewise::made_from::PlanFiles;
 use stripewise::table::Table;
 use stripewise_layout::figures::counted;
 use stripewise_layout::{ByteCount, Cluster, Order, RequestKind, WriteClass};
 use stripewise_model::{NetworkSource, Profile};
+use stripewise_store::server::is_by_agent;
 
 /// Measure startup and transfer times of every server and the network; write the profile
 #[derive(Args, Debug)]
@@ -62,11 +65,13 @@ pub(crate) struct CalibrateArgs {
 
 pub(crate) fn run(context: &Context, arguments: CalibrateArgs) -> Result<Verdict> {
     if let Some(plan) = &arguments.verify {
-        return run_verify(context, arguments.verify_options(plan));
+        let interrupt = watched(&context.session.cluster()?)?;
+        return run_verify(context, arguments.verify_options(plan, interrupt));
     }
     let cluster = context.session.cluster()?;
+    let interrupt = watched(&cluster)?;
     let output = arguments.output.clone().unwrap_or_else(|| context.session.profile_path());
-    let calibrated = calibrate(&cluster, &arguments.options(&cluster), &output, context.voice())?;
+    let calibrated = calibrate(&cluster, &arguments.options(&cluster, interrupt), &output, context.voice())?;
     for note in &calibrated.notes {
         context.say(note);
     }
@@ -77,6 +82,12 @@ pub(crate) fn run(context: &Context, arguments: CalibrateArgs) -> Result<Verdict
     }
     context.say(format!("wrote {}", output.display()));
     Ok(Verdict::Done)
+}
+
+/// Ctrl-C ends the command at once, except where scratch objects have to be removed: those of pools outlive it.
+fn watched(cluster: &Cluster) -> Result<Interrupt> {
+    let has_pools = cluster.servers.iter().any(|server| is_by_agent(&server.url));
+    if has_pools { interrupt::watch() } else { Ok(Interrupt::never()) }
 }
 
 fn run_verify(context: &Context, options: VerifyOptions) -> Result<Verdict> {
@@ -99,7 +110,7 @@ fn run_verify(context: &Context, options: VerifyOptions) -> Result<Verdict> {
 }
 
 impl CalibrateArgs {
-    fn verify_options(&self, plan: &Path) -> VerifyOptions {
+    fn verify_options(&self, plan: &Path, interrupt: Interrupt) -> VerifyOptions {
         let options = if self.quick { Options::quick() } else { Options::thorough() };
         let seconds = self.seconds.unwrap_or(if self.quick { 2 } else { 10 });
         VerifyOptions {
@@ -107,15 +118,17 @@ impl CalibrateArgs {
             duration: Duration::from_secs(seconds.into()),
             file_bytes: self.file_size.map_or(options.file_bytes, |size| size.0),
             patience: options.directory_budget,
+            interrupt,
         }
     }
 
-    fn options(&self, cluster: &Cluster) -> Options {
+    fn options(&self, cluster: &Cluster, interrupt: Interrupt) -> Options {
         let mut options = if self.quick { Options::quick() } else { Options::thorough() };
         if let Some(seconds) = self.seconds {
             options = options.within(Duration::from_secs(seconds.into()), cluster);
         }
         options.file_bytes = self.file_size.map_or(options.file_bytes, |size| size.0);
+        options.interrupt = interrupt;
         options.network_e_s = self.network_e;
         options.network_t_s_per_byte = self.network_t;
         options

@@ -19,6 +19,7 @@ use stripewise_store::protocol::{
     NameCall, PROTOCOL_VERSION, ReadCost, Refusal, RegionInfo, ReplicaInfo, Reply, Request, ServerInfo, ServerUsage,
     WantedReplicas,
 };
+use stripewise_store::server::Standing;
 use stripewise_store::stub::Stub;
 use stripewise_trace::{Pattern, TraceShape, Workload, write_csv, write_trace};
 
@@ -164,6 +165,7 @@ fn packets() {
                     drained: false,
                     fault: Some("it is away".to_owned()),
                     silent_s: Some(9),
+                    standing: Ok(Standing { free_bytes: 10, total_bytes: 11, file_system: Some(12) }),
                 }],
             },
         ),

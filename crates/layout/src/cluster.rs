@@ -11,7 +11,7 @@ pub use coordinator::Coordinator;
 pub use fragments::{
     DEFAULT_FRAGMENT_CAPACITY_BYTES, DEFAULT_FRAGMENT_THRESHOLD_BYTES, FragmentLog, MAX_FRAGMENT_THRESHOLD_BYTES,
 };
-pub use url::ServerUrl;
+pub use url::{ServerUrl, UrlNames};
 
 use crate::{ByteCount, Layout, ServerId, input};
 use serde::{Deserialize, Serialize};
@@ -224,11 +224,11 @@ impl Cluster {
     /// Every variant of [`ClusterError`]; the file must be a regular one.
     pub fn load(path: &Path) -> Result<Self, ClusterError> {
         let read = |source| ClusterError::Read { path: path.to_owned(), source };
-        Self::load_from(input::open_regular(path).map_err(read)?, path, |_| Ok(()))
+        Self::load_from(input::open_regular(path).map_err(read)?, path, |_| Ok(UrlNames::Directory))
     }
 
-    /// As [`Self::load`], from the file that was opened at `path`. `check_url` says what is wrong with the URL of a server, which this
-    /// crate cannot know.
+    /// As [`Self::load`], from the file that was opened at `path`. `check_url` says what the URL of a server names, or what is wrong with it,
+    /// which this crate cannot know.
     ///
     /// # Errors
     ///
@@ -236,7 +236,7 @@ impl Cluster {
     pub fn load_from(
         file: std::fs::File,
         path: &Path,
-        check_url: fn(&ServerUrl) -> Result<(), String>,
+        check_url: fn(&ServerUrl) -> Result<UrlNames, String>,
     ) -> Result<Self, ClusterError> {
         let bytes = input::read_from(file, input::MAX_CLUSTER_BYTES)
             .map_err(|source| ClusterError::Read { path: path.to_owned(), source })?;
@@ -252,25 +252,26 @@ impl Cluster {
     /// [`ClusterError::Syntax`], [`ClusterError::Version`] or [`ClusterError::Invalid`], which name
     /// `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ClusterError> {
-        Self::parse_with(text, path, |_| Ok(()))
+        Self::parse_with(text, path, |_| Ok(UrlNames::Directory))
     }
 
     fn parse_with(
         text: &str,
         path: &Path,
-        check_url: fn(&ServerUrl) -> Result<(), String>,
+        check_url: fn(&ServerUrl) -> Result<UrlNames, String>,
     ) -> Result<Self, ClusterError> {
         let mut cluster: Cluster = toml::from_str(text)
             .map_err(|error| ClusterError::Syntax { path: path.to_owned(), message: error.to_string() })?;
         if cluster.version != CLUSTER_VERSION {
             return Err(ClusterError::Version { path: path.to_owned(), found: cluster.version });
         }
-        let check_urls = || {
-            let mut urls = cluster.servers.iter().map(|server| &server.url).enumerate();
-            urls.try_for_each(|(index, url)| check_url(url).map_err(|message| Fault::of_server(index, "url", message)))
+        let check_urls = || -> Result<Vec<UrlNames>, Fault> {
+            let urls = cluster.servers.iter().map(|server| &server.url).enumerate();
+            let check = |(index, url)| check_url(url).map_err(|message| Fault::of_server(index, "url", message));
+            urls.map(check).collect()
         };
-        check_urls()
-            .and_then(|()| cluster.find_fault())
+        let named = check_urls()
+            .and_then(|named| cluster.find_fault().map(|()| named))
             .map_err(|fault| ClusterError::Invalid { path: path.to_owned(), message: fault.with_line(text) })?;
         let base = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let base = base.parent().unwrap_or(Path::new("/"));
@@ -278,7 +279,8 @@ impl Cluster {
         if let Some(coordinator) = &mut cluster.coordinator {
             coordinator.make_absolute(base);
         }
-        for server in &mut cluster.servers {
+        let servers = cluster.servers.iter_mut().zip(named);
+        for (server, _) in servers.filter(|(_, named)| *named == UrlNames::Directory) {
             server.url.make_absolute(base);
         }
         Ok(cluster)
@@ -445,8 +447,8 @@ reserve = "1GiB"
     /// What a kind of server says of its URLs is said with the file and the line.
     #[test]
     fn a_url_that_its_kind_refuses_is_named_with_its_line() {
-        let check: fn(&ServerUrl) -> Result<(), String> = |url| match url.scheme() {
-            "file" => Ok(()),
+        let check: fn(&ServerUrl) -> Result<UrlNames, String> = |url| match url.scheme() {
+            "file" => Ok(UrlNames::Directory),
             _ => Err(format!("`{url}`: no")),
         };
         let path = Path::new("/x/cluster.toml");
@@ -454,6 +456,20 @@ reserve = "1GiB"
         assert_eq!(error, "/x/cluster.toml: line 15: `emulated:///b?device=sata-ssd-2012&link=gigabit`: no");
         let without = &GOOD[..GOOD.rfind("[[server]]").unwrap()];
         assert_eq!(Cluster::parse_with(without, path, check).unwrap(), Cluster::parse(without, path).unwrap());
+    }
+
+    /// Only directories begin where the cluster file lies.
+    #[test]
+    fn a_url_that_names_no_directory_stays_as_it_was_written() {
+        let path = Path::new("/x/cluster.toml");
+        let text = GOOD.replace("emulated:///b?device=sata-ssd-2012&link=gigabit", "rados://b?user=u");
+        let check: fn(&ServerUrl) -> Result<UrlNames, String> = |url| match url.scheme() {
+            "file" => Ok(UrlNames::Directory),
+            _ => Ok(UrlNames::Elsewhere),
+        };
+        let cluster = Cluster::parse_with(&text, path, check).unwrap();
+        let urls: Vec<String> = cluster.servers.iter().map(|server| server.url.to_string()).collect();
+        assert_eq!(urls, ["file:///x/a", "rados://b?user=u"]);
     }
 
     #[test]

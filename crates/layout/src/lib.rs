@@ -19,7 +19,7 @@ mod region;
 mod size;
 mod split_mix;
 
-pub use cluster::{Cluster, ClusterError, Coordinator, FragmentLog, Server, ServerClass, ServerUrl};
+pub use cluster::{Cluster, ClusterError, Coordinator, FragmentLog, Server, ServerClass, ServerUrl, UrlNames};
 pub use layout::{Layout, LayoutError, MAX_SERVERS_PER_LAYOUT, Place, Stripe, StripeView, SubRequest};
 pub use placement::{Placement, Run};
 pub use region::{RegionGeometry, RegionPiece};

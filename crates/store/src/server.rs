@@ -30,7 +30,7 @@ pub use transfer::{Handle, How, LentTransfer, Memory, ObjectHandle, Then, Transf
 
 use rustix::io::Errno;
 use std::sync::Arc;
-use stripewise_layout::{FileId, Generation, RegionIndex, ServerId, ServerUrl};
+use stripewise_layout::{FileId, Generation, RegionIndex, ServerId, ServerUrl, UrlNames};
 
 /// What a kind of server is made from.
 #[derive(Clone, Copy)]
@@ -82,12 +82,14 @@ fn kind_among<'a>(kinds: &'a [Kind], url: &ServerUrl) -> Result<&'a Kind, String
     })
 }
 
-/// Says what is wrong with the URL of a server, if anything is: for [`stripewise_layout::Cluster::load_from`].
+/// What the URL of a server names: for [`stripewise_layout::Cluster::load_from`].
 ///
 /// # Errors
 /// The URL, what is wrong with it, and what is known instead.
-pub fn check_url(url: &ServerUrl) -> Result<(), String> {
-    (kind_among(&KINDS, url)?.check)(url)
+pub fn check_url(url: &ServerUrl) -> Result<UrlNames, String> {
+    let kind = kind_among(&KINDS, url)?;
+    (kind.check)(url)?;
+    Ok(if kind.by_agent.is_some() { UrlNames::Elsewhere } else { UrlNames::Directory })
 }
 
 /// Opens a server of any kind in `kinds`, [`KINDS`] outside of tests.

@@ -10,6 +10,7 @@ mod emulated;
 mod error;
 mod host;
 mod measure;
+mod pool;
 mod shared;
 mod sustained;
 mod verify;
@@ -19,14 +20,17 @@ pub use error::CalibrationError;
 pub use measure::SERVER_LINES;
 pub use verify::{Verification, VerifiedDirection, VerifiedServer, VerifyOptions, verify};
 
+use crate::interrupt::Interrupt;
 use crate::progress::Voice;
 use directory::{DirectorySubject, Method};
 use emulated::EmulatedSubject;
 use error::Result;
 use host::HostLoad;
-use measure::{Effort, LINK_LINES, LineSamples, measure};
+use measure::{Effort, LINK_LINES, LineSamples, Subject, measure};
+use pool::{PoolSubject, PoolsLock};
 use rustix::fs::{Access, access};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -37,10 +41,10 @@ use stripewise_model::fit::{Fit, Sample, fit};
 use stripewise_model::{
     Caveat, Line, NetworkProfile, NetworkSource, OrderedLines, PROFILE_VERSION, Profile, ServerProfile,
 };
-use stripewise_store::server::ObjectStore;
 use stripewise_store::server::directory::DirectoryServer;
 use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec, EmulatedUrl, is_emulated};
 use stripewise_store::server::stations::{Parts, Stations};
+use stripewise_store::server::{ObjectStore, is_by_agent};
 use stripewise_store::state::StateDirectory;
 use sustained::{STREAMS, Stream, correct};
 use write_classes::ClassLines;
@@ -70,6 +74,8 @@ pub struct Options {
     pub network_e_s: Option<f64>,
     /// Network time of a byte; `None`: as `network_e_s`.
     pub network_t_s_per_byte: Option<f64>,
+    /// Ends the measurement between two requests and undoes it: scratch objects in pools have to be removed.
+    pub interrupt: Interrupt,
 }
 
 impl Options {
@@ -83,6 +89,7 @@ impl Options {
             emulated_rounds: 3,
             network_e_s: None,
             network_t_s_per_byte: None,
+            interrupt: Interrupt::never(),
         }
     }
 
@@ -149,8 +156,8 @@ struct Measured {
     synchronous: Option<(OrderedLines, f64)>,
     notes: Vec<String>,
     caveats: Vec<Caveat>,
-    /// A directory's scratch file, kept until all servers were loaded at once.
-    subject: Option<DirectorySubject>,
+    /// A directory's scratch file or a pool's objects, kept until all servers were loaded at once, and what they lie on.
+    subject: Option<(Box<dyn Subject + Send + Sync>, BTreeSet<String>)>,
 }
 
 /// Measures every server of `cluster`. `progress` gets the share done, 0 to 1, from any thread.
@@ -158,10 +165,10 @@ struct Measured {
 /// # Errors
 /// When a server cannot be written or read, or its times make no line.
 pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(f64) + Sync)) -> Result<Calibration> {
-    for server in &cluster.servers {
+    for server in cluster.servers.iter().filter(|server| !is_by_agent(&server.url)) {
         DirectoryServer::new(&cluster.id, &server.name, server.url.directory()).probe()?;
     }
-    let load = HostLoad::begin();
+    let (load, pools) = (HostLoad::begin(), PoolsLock::take(cluster, options.interrupt)?);
     let any_emulated = cluster.servers.iter().any(|server| is_emulated(&server.url));
     let stations = if any_emulated { Some(Arc::new(open_stations(cluster)?)) } else { None };
     let shares = Mutex::new(vec![0.0_f64; cluster.servers.len()]);
@@ -172,10 +179,14 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
     };
     let run = |number: usize, server: &Server| -> Result<Measured> {
         let report = |share| report(number, share);
+        if options.interrupt.came() {
+            return Err(CalibrationError::Interrupted);
+        }
         let measured = match &stations {
             Some(stations) if is_emulated(&server.url) => {
                 measure_emulated(cluster, ServerId(number as u16), stations, options, &report)
             }
+            _ if is_by_agent(&server.url) => measure_pool(cluster, server, options, &pools, &report),
             _ => measure_directory(&server.name, server.url.directory(), options, &report),
         };
         measured.map_err(|source| CalibrationError::Server { name: server.name.clone(), source: Box::new(source) })
@@ -212,9 +223,9 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
 fn shared_servers(cluster: &Cluster, measured: &mut [Measured]) -> Result<Vec<Caveat>> {
     let (mut names, mut devices, mut subjects) = (Vec::new(), Vec::new(), Vec::new());
     for (server, measured) in cluster.servers.iter().zip(measured) {
-        if let Some(subject) = measured.subject.take() {
+        if let Some((subject, lies_on)) = measured.subject.take() {
             names.push(server.name.as_str());
-            devices.push(shared::devices(server.url.directory()));
+            devices.push(lies_on);
             subjects.push(subject);
         }
     }
@@ -223,7 +234,7 @@ fn shared_servers(cluster: &Cluster, measured: &mut [Measured]) -> Result<Vec<Ca
     let is_first = |number: &usize| devices[..*number].iter().all(|earlier| earlier.is_disjoint(&devices[*number]));
     let first: Vec<usize> = (0..names.len()).filter(is_first).collect();
     let names: Vec<&str> = first.iter().map(|&number| names[number]).collect();
-    let mut subjects: Vec<DirectorySubject> = subjects
+    let mut subjects: Vec<Box<dyn Subject + Send + Sync>> = subjects
         .into_iter()
         .enumerate()
         .filter(|(number, _)| first.contains(number))
@@ -231,7 +242,7 @@ fn shared_servers(cluster: &Cluster, measured: &mut [Measured]) -> Result<Vec<Ca
         .collect();
     caveats.extend(shared::under_load(&names, |numbers| {
         let chosen = subjects.iter_mut().enumerate().filter(|(number, _)| numbers.contains(number));
-        shared::rates(&mut chosen.map(|(_, subject)| subject).collect::<Vec<_>>())
+        shared::rates(&mut chosen.map(|(_, subject)| &mut **subject).collect::<Vec<_>>())
     })?);
     Ok(caveats)
 }
@@ -248,20 +259,9 @@ fn measure_directory(name: &str, directory: &Path, options: &Options, progress: 
     let seed = fresh_seed();
     let mut subject = DirectorySubject::prepare(directory, options.file_bytes, options.directory_budget / 4, seed)?;
     let budget = options.directory_budget.saturating_sub(begin.elapsed());
-    let lines_share = 1.0 - STREAMS_SHARE - CLASSES_SHARE;
-    let effort = Effort { most_rounds: options.most_rounds, budget: budget.mul_f64(lines_share) };
-    let samples = measure(&mut subject, &SERVER_LINES, effort, seed, &|share| progress(share * lines_share))?;
-    let stream_s = budget.as_secs_f64() * STREAMS_SHARE / (2 * STREAMS.len()) as f64;
-    let (mut lines, mut streams) = (fits(&samples)?, Vec::new());
-    for direction in [Direction::Write, Direction::Read] {
-        for bytes in STREAMS {
-            let single_s = line_of(&lines, direction, Order::Sequential).seconds(bytes as f64);
-            streams.push(Stream::run(&mut subject, direction, bytes, single_s, stream_s)?);
-            progress(lines_share + STREAMS_SHARE * streams.len() as f64 / (2 * STREAMS.len()) as f64);
-        }
-    }
-    let mut caveats = correct(name, &mut lines, &streams, load.is_busy());
-    caveats.extend(caveats::of_lines(name, &lines, &samples, &caveats));
+    let effort =
+        Effort { most_rounds: options.most_rounds, budget: budget.mul_f64(1.0 - STREAMS_SHARE - CLASSES_SHARE) };
+    let (lines, mut caveats) = measure_lines(name, &mut subject, effort, (budget, seed), &load, progress)?;
     let direct = |order| line_of(&lines, Direction::Write, order);
     let classes_s = budget.as_secs_f64() * CLASSES_SHARE;
     let write_classes = write_classes::measure(&mut subject, direct, classes_s, seed)?;
@@ -282,7 +282,63 @@ fn measure_directory(name: &str, directory: &Path, options: &Options, progress: 
         synchronous: Some((synchronous, flush_wait)),
         notes,
         caveats,
-        subject: Some(subject),
+        subject: Some((Box::new(subject), shared::devices(directory))),
+    })
+}
+
+/// The line of every direction and order.
+type Lines = Vec<(Direction, Order, Fit)>;
+
+/// The lines of a real server, corrected by streams of its requests.
+fn measure_lines(
+    name: &str,
+    subject: &mut dyn Subject,
+    effort: Effort,
+    (budget, seed): (Duration, u64),
+    load: &HostLoad,
+    progress: &dyn Fn(f64),
+) -> Result<(Lines, Vec<Caveat>)> {
+    let lines_share = effort.budget.as_secs_f64() / budget.as_secs_f64().max(f64::MIN_POSITIVE);
+    let samples = measure(subject, &SERVER_LINES, effort, seed, &|share| progress(share * lines_share))?;
+    let stream_s = budget.as_secs_f64() * STREAMS_SHARE / (2 * STREAMS.len()) as f64;
+    let (mut lines, mut streams) = (fits(&samples)?, Vec::new());
+    for direction in [Direction::Write, Direction::Read] {
+        for bytes in STREAMS {
+            let single_s = line_of(&lines, direction, Order::Sequential).seconds(bytes as f64);
+            streams.push(Stream::run(subject, direction, bytes, single_s, stream_s)?);
+            progress(lines_share + STREAMS_SHARE * streams.len() as f64 / (2 * STREAMS.len()) as f64);
+        }
+    }
+    let mut caveats = correct(name, &mut lines, &streams, load.is_busy());
+    caveats.extend(caveats::of_lines(name, &lines, &samples, &caveats));
+    Ok((lines, caveats))
+}
+
+/// A pool's writes are durable when they are acknowledged, so there is one class of them.
+fn measure_pool(
+    cluster: &Cluster,
+    server: &Server,
+    options: &Options,
+    pools: &PoolsLock,
+    progress: &dyn Fn(f64),
+) -> Result<Measured> {
+    let (begin, load, seed) = (Instant::now(), HostLoad::begin(), fresh_seed());
+    let patience = options.directory_budget / 4;
+    let mut subject = PoolSubject::prepare(cluster, server, options.file_bytes, patience, (seed, pools))?;
+    let budget = options.directory_budget.saturating_sub(begin.elapsed());
+    let effort = Effort { most_rounds: options.most_rounds, budget: budget.mul_f64(1.0 - STREAMS_SHARE) };
+    let (lines, caveats) = measure_lines(&server.name, &mut subject, effort, (budget, seed), &load, progress)?;
+    progress(1.0);
+    let note = "measured through librados, without the way of a program's requests through the broker; what its OSDs hold in memory, they read from there";
+    let lies_on = subject.devices()?;
+    Ok(Measured {
+        lines,
+        link: None,
+        buffered: None,
+        synchronous: None,
+        notes: vec![note.to_owned()],
+        caveats,
+        subject: Some((Box::new(subject), lies_on)),
     })
 }
 

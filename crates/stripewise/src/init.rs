@@ -11,6 +11,7 @@ pub use ceph::{CephError, CephFindings, CephOptions, NamedClass};
 pub use server::{NamedServer, ParseServerError, Place};
 
 use crate::emulated::{self, EmulatedServers, RootTaken};
+use crate::limits::{self, LimitError};
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
 use crate::session::Session;
 use serde::Serialize;
@@ -36,6 +37,9 @@ const MEMORY: &str = "/dev/shm";
 /// Why no cluster was made.
 #[derive(Debug, Error)]
 pub enum InitError {
+    /// A server cannot do what is asked.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// A path could not be made absolute.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -239,6 +243,7 @@ pub fn init(session: &Session, options: &InitOptions) -> Result<Initialized> {
         None => base.join(DEFAULT_STATE),
     };
     let mut cluster = Cluster::new(id, state, options.region, servers);
+    limits::check_region(&cluster, options.region)?;
     if let Some(engine) = &options.engine {
         if let Some(emulated) = cluster.servers.iter().find(|server| is_emulated(&server.url)) {
             let what = format!(

@@ -1,6 +1,7 @@
 //! What a plan is made from: the traces reduced to counts, the profile, free space, and the hashes of all of them.
 
 use crate::data_files::is_data;
+use crate::free_space;
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
 use crate::trace_faults::{IncompleteTrace, impossible_requests, refuse_incomplete};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +76,7 @@ pub(crate) struct Inputs {
     files: Vec<FileAccess>,
     key: PlanKey,
     sources: Sources,
+    /// Empty until it was asked.
     free_bytes: Vec<Option<u64>>,
     /// What a person should know of the choice of files.
     pub(crate) remarks: Vec<String>,
@@ -132,7 +134,7 @@ impl Inputs {
                     window_s: selection.window_s,
                 }),
             },
-            free_bytes: cluster.servers.iter().map(|server| free_bytes(server.url.directory())).collect(),
+            free_bytes: Vec::new(),
             key,
             profile,
             files,
@@ -143,6 +145,19 @@ impl Inputs {
     /// The hashes of all that was read.
     pub(crate) fn sources(&self) -> &Sources {
         &self.sources
+    }
+
+    /// Asks the servers what they have free. One that does not say is planned for by its capacity alone, with a remark.
+    pub(crate) fn ask_free_space(&mut self, cluster: &Cluster) {
+        for (server, standing) in cluster.servers.iter().zip(free_space::of_servers(cluster)) {
+            self.free_bytes.push(standing.as_ref().ok().map(|standing| standing.free_bytes));
+            let Err(error) = standing else { continue };
+            let consequence = match server.capacity {
+                Some(_) => "and the plan fills its capacity",
+                None => "and the plan takes it to have space for everything; give it a capacity in cluster.toml",
+            };
+            self.remarks.push(free_space::unknown(&server.name, consequence, error));
+        }
     }
 
     /// Leaves out the files whose path is not wanted.
@@ -256,11 +271,6 @@ fn hash_trace(path: &Path) -> Result<String> {
         reader = Box::new(std::io::Read::chain(reader, file));
     }
     Ok(Sources::hash_reader(&mut reader).on("read", path)?)
-}
-
-fn free_bytes(directory: &Path) -> Option<u64> {
-    let found = rustix::fs::statvfs(directory).ok()?;
-    found.f_bavail.checked_mul(found.f_frsize)
 }
 
 #[cfg(test)]

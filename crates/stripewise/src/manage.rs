@@ -2,6 +2,7 @@
 
 use crate::applied::{self, AppliedError};
 use crate::layouts::{self, PlacementError};
+use crate::limits::{self, LimitError};
 use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute, real};
 use crate::store::{Store, StoreError};
@@ -39,6 +40,9 @@ pub enum ManageError {
         /// As asked.
         region: ByteCount,
     },
+    /// A server cannot do what is asked.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// No file is smaller.
     #[error("--min-size 0: no file is smaller than that; leave the option out and all new files are managed")]
     MinSize,
@@ -133,6 +137,7 @@ pub fn manage(store: &Store, options: &ManageOptions) -> Result<ManagedDirectory
         if region.0 < 4096 || !region.0.is_multiple_of(4096) {
             return Err(ManageError::Region { region });
         }
+        limits::check_region(&store.cluster, region)?;
         placement.region_size = region;
     }
     let directory = real_name(directory)?;

@@ -1,6 +1,7 @@
 //! From traces and a profile to plans.
 
 use crate::inputs::{InputError, Inputs, Selection};
+use crate::limits::{self, LimitError};
 use crate::paths::{OnPath as _, PathError};
 use crate::session::{PROFILE_FILE, Session, SessionError};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,9 @@ pub enum PlanningError {
         /// The size asked for.
         region: ByteCount,
     },
+    /// A server cannot do what is asked.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// A plan cannot be written.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -85,7 +89,8 @@ pub fn plan(session: &Session, options: &PlanningOptions) -> Result<Planned, Pla
     let profile = options.profile.clone().unwrap_or_else(|| cluster_path.with_file_name(PROFILE_FILE));
     let _waiting = session.voice().waiting("reading the trace");
     let PlanningOptions { traces, selection, strict, .. } = options;
-    let inputs = Inputs::read(&cluster, &cluster_path, &profile, traces, selection, *strict)?;
+    let mut inputs = Inputs::read(&cluster, &cluster_path, &profile, traces, selection, *strict)?;
+    inputs.ask_free_space(&cluster);
     let comparison = compare(&inputs.request(&cluster, options.options.clone()), &options.policies)?;
     Ok(Planned { comparison, remarks: inputs.remarks, cluster })
 }
@@ -95,6 +100,7 @@ fn with_regions(cluster: &mut Cluster, region: ByteCount) -> Result<(), Planning
     if region.0 < 4096 || !region.0.is_multiple_of(4096) {
         return Err(PlanningError::Region { region });
     }
+    limits::check_region(cluster, region)?;
     cluster.region_size = region;
     Ok(())
 }

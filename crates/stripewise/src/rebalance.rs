@@ -9,10 +9,11 @@ use crate::store::{Store, StoreError};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use stripewise_broker::by_agent;
 use stripewise_layout::{ByteCount, Cluster, FileId, Layout, Placement, ServerClass, ServerId};
 use stripewise_planner::{Plan, PlanError};
 use stripewise_store::protocol::{Admin, FileInfo, MoveOrder, RegionInfo};
-use stripewise_store::server::{ServerError, directory};
+use stripewise_store::server::{ServerError, directory, is_by_agent};
 use thiserror::Error;
 
 /// Why files were not laid out again.
@@ -172,7 +173,11 @@ fn prepare(store: &Store, new: &BTreeSet<ServerId>) -> Result<()> {
         let number = usize::from(id.0);
         // One that holds objects was prepared, and is not mounted if it seems empty.
         if let Some(server) = store.cluster.server(*id).filter(|_| objects[number] == 0) {
-            directory::prepare(&store.cluster.id, &server.name, server.url.directory())?;
+            if is_by_agent(&server.url) {
+                by_agent::prepare(&store.cluster.id, &server.name, &server.url)?;
+            } else {
+                directory::prepare(&store.cluster.id, &server.name, server.url.directory())?;
+            }
         }
     }
     Ok(())

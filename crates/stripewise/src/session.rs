@@ -1,5 +1,6 @@
 //! Which cluster is meant, and where to report what takes long.
 
+use crate::limits::{self, LimitError};
 use crate::owner::{self, OwnerError};
 use crate::paths::{OnPath as _, PathError};
 use crate::progress::Voice;
@@ -29,6 +30,9 @@ pub enum SessionError {
     /// It is another user's.
     #[error(transparent)]
     Owner(#[from] OwnerError),
+    /// A server cannot do what is asked.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// Its file is wrong.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -69,7 +73,7 @@ impl Session {
     /// Reads the cluster file.
     ///
     /// # Errors
-    /// When there is none, it cannot be read, another user than root wrote it for root, or it is wrong.
+    /// When there is none, it cannot be read, another user than root wrote it for root, it is wrong, or it asks of servers what they cannot do.
     pub fn cluster(&self) -> Result<Cluster, SessionError> {
         let path = self.cluster_path();
         if !path.exists() {
@@ -77,7 +81,9 @@ impl Session {
         }
         let file = input::open_regular(&path).on("read", &path)?;
         owner::check(&file, &path)?;
-        Ok(Cluster::load_from(file, &path, stripewise_store::server::check_url)?)
+        let cluster = Cluster::load_from(file, &path, stripewise_store::server::check_url)?;
+        limits::check(&cluster, &path)?;
+        Ok(cluster)
     }
 
     /// The state directory of the cluster that is meant; for a program under `stripewise run` that names none, that of the run.

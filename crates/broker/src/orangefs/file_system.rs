@@ -73,6 +73,12 @@ fn is_called(text: &str, wanted: &str) -> bool {
     })
 }
 
+/// Of an I/O server's storage.
+pub(super) struct Space {
+    pub(super) free_bytes: u64,
+    pub(super) total_bytes: u64,
+}
+
 impl FileSystem {
     /// The file system whose configuration the server in `tcp://HOST:PORT/NAME` gives; one for all of this process.
     ///
@@ -193,7 +199,7 @@ impl FileSystem {
     }
 
     /// Bytes that an I/O server can still store.
-    pub(super) fn free_bytes(&self, server: &IoServer) -> Result<u64, OrangeError> {
+    pub(super) fn space(&self, server: &IoServer) -> Result<Space, OrangeError> {
         let stat = ServerStat {
             file_system: 0,
             bytes_available: 0,
@@ -211,10 +217,11 @@ impl FileSystem {
                 // SAFETY: one address and one place for figures.
                 unsafe { (with.library.server_stats)(id, with.credential, stat, address, 1, none, NO_HINT) }
             },
-            |(stat, _), _| stat.0.bytes_available,
+            |(stat, _), _| (stat.0.bytes_available, stat.0.bytes_total),
         );
-        let bytes = stats.map_err(|status| self.about(&server.text, "asking what is free").fault(status))?;
-        Ok(u64::try_from(bytes).unwrap_or(0))
+        let (free, total) = stats.map_err(|status| self.about(&server.text, "asking what is free").fault(status))?;
+        let bytes = |figure: i64| u64::try_from(figure).unwrap_or(0);
+        Ok(Space { free_bytes: bytes(free), total_bytes: bytes(total) })
     }
 
     /// What stands under a name in a directory; `path` is for errors.

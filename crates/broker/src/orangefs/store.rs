@@ -4,7 +4,7 @@
 //! acknowledged, as long as the file system has `TroveSyncMeta yes`, which is what OrangeFS sets up; data is durable once it is flushed.
 
 use super::OrangeError;
-use super::file_system::Object;
+use super::file_system::{Object, Space};
 use super::kept::Kept;
 use super::names::{MARKER, directory_of_cluster, name_of};
 use super::preparing::{check_marker, reach};
@@ -242,7 +242,9 @@ impl ObjectStore for OrangeServer {
         self.probe()?;
         let place = format!("{}/{}", self.tree.file_system.id(), self.tree.io_server.text);
         let file_system = Some(twox_hash::XxHash3_64::oneshot(place.as_bytes()));
-        Ok(Standing { free_bytes: self.free_bytes()?, file_system })
+        let space = self.tree.file_system.space(&self.tree.io_server).map_err(|error| self.fault(error))?;
+        let Space { free_bytes, total_bytes } = space;
+        Ok(Standing { free_bytes, total_bytes, file_system })
     }
 
     fn create_expecting(&self, object: ObjectName, _: Ownership, _: u64) -> Result<(), ServerError> {
@@ -314,6 +316,7 @@ impl ObjectStore for OrangeServer {
     }
 
     fn free_bytes(&self) -> Result<u64, ServerError> {
-        self.tree.file_system.free_bytes(&self.tree.io_server).map_err(|error| self.fault(error))
+        let space = self.tree.file_system.space(&self.tree.io_server);
+        space.map(|space| space.free_bytes).map_err(|error| self.fault(error))
     }
 }

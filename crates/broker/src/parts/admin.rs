@@ -2,6 +2,7 @@
 
 use super::Parts;
 use crate::connection::{Answer, Connection};
+use crate::context::Context;
 use crate::guard;
 use crate::managed::Managed;
 use crate::proof::{Facts, Proof};
@@ -12,7 +13,7 @@ use stripewise_layout::{FileId, Placement, RegionIndex, ServerId};
 use stripewise_store::protocol::{
     Admin, ExpectedFile, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage,
 };
-use stripewise_store::server::{Operation, ServerError};
+use stripewise_store::server::{Operation, ServerError, Standing};
 
 /// Files in one answer; a path has at most 4,096 bytes.
 const FILES_AT_ONCE: usize = 24;
@@ -348,12 +349,13 @@ impl Parts {
         let servers = (0..self.base.context.servers().len()).map(|number| ServerId(number as u16));
         let probed = self.base.context.perform_together(servers.map(|server| (server, Operation::Probe)));
         let faults: Vec<Option<ServerError>> = probed.into_iter().map(Result::err).collect();
+        let standings = standings_without(&self.base.context, &faults);
         let (promised, drained) = (self.base.capacity.promised(), self.base.drained.servers());
         (0..)
             .map(ServerId)
             .zip(&self.base.context.cluster().servers)
-            .zip(faults)
-            .map(|((id, server), fault)| {
+            .zip(faults.into_iter().zip(standings))
+            .map(|((id, server), (fault, standing))| {
                 let promised = promised[usize::from(id.0)];
                 ServerUsage {
                     name: server.name.clone(),
@@ -366,6 +368,7 @@ impl Parts {
                         _ => None,
                     },
                     fault: fault.map(|fault| fault.to_string()),
+                    standing,
                 }
             })
             .collect()
@@ -395,4 +398,18 @@ impl Parts {
         }
         Ok((Reply::Regions { regions, more }, Vec::new()))
     }
+}
+
+/// The free space of each server that has no fault, or why it is not known.
+fn standings_without(context: &Context, faults: &[Option<ServerError>]) -> Vec<Result<Standing, String>> {
+    let unknown = |fault: &Option<ServerError>| Err(fault.as_ref().map_or_else(String::new, ToString::to_string));
+    let mut standings: Vec<Result<Standing, String>> = faults.iter().map(unknown).collect();
+    let asked = || (0..).map(ServerId).zip(faults).filter(|(_, fault)| fault.is_none()).map(|(server, _)| server);
+    let answers = context.perform_together(asked().map(|server| (server, Operation::Standing)));
+    for (server, outcome) in asked().zip(answers) {
+        let name = context.server_name(server);
+        let standing = outcome.and_then(|outcome| outcome.into_standing(&name));
+        standings[usize::from(server.0)] = standing.map_err(|error| error.to_string());
+    }
+    standings
 }

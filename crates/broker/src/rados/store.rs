@@ -13,15 +13,17 @@
 
 use super::connection::shared;
 use super::error::RadosError;
-use super::{ConnectOptions, Connection, Epoch, MAX_OBJECT_BYTES, Operation, Piece, Pool, Request};
+use super::monitors::{osds_of, sharing_of, space_of};
+use super::{ConnectOptions, Connection, Epoch, Operation, Piece, Pool, Request};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use stripewise_layout::{Direction, FileId, Generation, RegionIndex, ServerUrl};
-use stripewise_store::server::rados::RadosUrl;
+use stripewise_store::server::rados::{CAPABILITIES, RadosUrl};
 use stripewise_store::server::{
-    self, Call, Capabilities, FIRST_LINE_OF_DESCRIPTIONS, FreeSpace, Handle, LentTransfer, ObjectHandle, ObjectName,
-    ObjectSize, ObjectStore, OpenMode, Ownership, ServerError, Standing, Syncing, Then, Transfer,
+    self, Call, Capabilities, FIRST_LINE_OF_DESCRIPTIONS, Handle, LentTransfer, ObjectHandle, ObjectName, ObjectSize,
+    ObjectStore, OpenMode, Ownership, ServerError, Standing, Then, Transfer,
 };
 
 /// Name of the marker.
@@ -31,6 +33,8 @@ const SERVER: &str = "server";
 const AGENT: &str = "agent";
 /// In a description's name its keys are objects; no object is called so.
 const NO_VALUE: &[u8] = b"";
+/// After which those who only look at a server give an operation up.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Objects in a pool.
 pub struct RadosServer {
@@ -51,7 +55,17 @@ fn namespace_of(cluster: &str) -> String {
 /// # Errors
 /// [`ServerError::Unusable`] where the URL is none of this kind or its Ceph cannot be reached.
 pub fn connect(name: &str, url: &RadosUrl) -> Result<Arc<Connection>, ServerError> {
-    let mut options = ConnectOptions { conf: url.conf.as_ref().map(PathBuf::from), ..ConnectOptions::default() };
+    connect_with(name, url, None)
+}
+
+/// As [`connect`]; operations are given up after `operation_patience`.
+pub(super) fn connect_with(
+    name: &str,
+    url: &RadosUrl,
+    operation_patience: Option<Duration>,
+) -> Result<Arc<Connection>, ServerError> {
+    let conf = url.conf.as_ref().map(PathBuf::from);
+    let mut options = ConnectOptions { conf, operation_patience, ..ConnectOptions::default() };
     if let Some(user) = &url.user {
         options.user.clone_from(user);
     }
@@ -65,6 +79,15 @@ pub fn connect(name: &str, url: &RadosUrl) -> Result<Arc<Connection>, ServerErro
 pub fn open(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
     let url = RadosUrl::parse(url).map_err(|what| ServerError::Unusable { server: name.to_owned(), what })?;
     Ok(Box::new(RadosServer::open(&connect(name, &url)?, cluster, name, &url.pool)?))
+}
+
+/// Looks at server `name` of a cluster by its URL: see [`RadosServer::inspect`].
+///
+/// # Errors
+/// As [`connect`] and [`RadosServer::inspect`].
+pub fn inspect(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
+    let url = RadosUrl::parse(url).map_err(|what| ServerError::Unusable { server: name.to_owned(), what })?;
+    Ok(Box::new(RadosServer::inspect(&connect_with(name, &url, Some(PATIENCE))?, cluster, name, &url.pool)?))
 }
 
 /// Makes the pool of a URL the server `name` of a cluster.
@@ -103,6 +126,28 @@ pub fn prepare(connection: &Arc<Connection>, cluster: &str, name: &str, pool: &s
 }
 
 impl RadosServer {
+    /// Without a look at the marker.
+    pub(super) fn within(
+        connection: &Arc<Connection>,
+        cluster: &str,
+        name: &str,
+        pool: &str,
+    ) -> Result<Self, ServerError> {
+        let fault = |error: RadosError| ServerError::Unusable { server: name.to_owned(), what: error.to_string() };
+        let pool = Pool::open(connection, pool, &namespace_of(cluster)).map_err(fault)?;
+        let sharing = sharing_of(connection, pool.name()).map_err(fault)?;
+        Ok(Self { cluster: cluster.to_owned(), name: name.to_owned(), pool, sharing })
+    }
+
+    /// Looks at server `name` of a cluster, beside the agent that has it: nobody is shut out, so nothing of the cluster's may be changed.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn inspect(connection: &Arc<Connection>, cluster: &str, name: &str, pool: &str) -> Result<Self, ServerError> {
+        let server = Self::within(connection, cluster, name, pool)?;
+        server.check_marker().map(|_| server)
+    }
+
     /// Opens server `name` of a cluster, and shuts out whoever had it before.
     ///
     /// # Errors
@@ -110,9 +155,7 @@ impl RadosServer {
     pub fn open(connection: &Arc<Connection>, cluster: &str, name: &str, pool: &str) -> Result<Self, ServerError> {
         let unusable = |what: String| ServerError::Unusable { server: name.to_owned(), what };
         let fault = |error: RadosError| unusable(error.to_string());
-        let pool = Pool::open(connection, pool, &namespace_of(cluster)).map_err(fault)?;
-        let sharing = sharing_of(connection, pool.name()).map_err(fault)?;
-        let server = Self { cluster: cluster.to_owned(), name: name.to_owned(), pool, sharing };
+        let server = Self::within(connection, cluster, name, pool)?;
         let keys = server.check_marker()?;
         let addresses = connection.addresses().map_err(fault)?;
         if let Some(before) = keys.get(AGENT)
@@ -145,6 +188,20 @@ impl RadosServer {
         }
         let found = keys.get(SERVER).map_or_else(|| "none".into(), |found| String::from_utf8_lossy(found));
         Err(self.unusable(format!("pool {pool} is server {found} of this cluster; correct its url in cluster.toml")))
+    }
+
+    /// The OSDs that an object lies on.
+    ///
+    /// # Errors
+    /// The monitors'.
+    pub fn osds_of(&self, object: ObjectName) -> Result<Vec<i32>, ServerError> {
+        let osds = osds_of(self.pool.connection(), self.pool.name(), &object.to_string(), &namespace_of(&self.cluster));
+        osds.map_err(|error| self.fault(None, error))
+    }
+
+    /// What is free, and the size.
+    fn space(&self) -> Result<(u64, u64), ServerError> {
+        space_of(self.pool.connection(), self.pool.name()).map_err(|error| self.fault(None, error))
     }
 
     fn fault(&self, object: Option<ObjectName>, error: RadosError) -> ServerError {
@@ -188,6 +245,14 @@ impl RadosServer {
         Ok((at > 0).then(|| String::from_utf8_lossy(&text).into_owned()))
     }
 
+    /// Removes whatever is in the namespace.
+    pub(super) fn remove_all(&self) -> Result<(), ServerError> {
+        for name in self.pool.list().map_err(|error| self.fault(None, error))? {
+            self.run_if_there(&name, Operation::Remove { epoch: None })?;
+        }
+        Ok(())
+    }
+
     /// Removes an object, then its name among its file's.
     fn remove_named(&self, file: FileId, object: &str) -> Result<(), ServerError> {
         self.run_if_there(object, Operation::Remove { epoch: None })?;
@@ -227,57 +292,6 @@ fn parse_name(name: &str) -> Option<ObjectName> {
     (object.to_string() == name).then_some(object)
 }
 
-fn ask(connection: &Connection, command: &serde_json::Value, pool: &str) -> Result<serde_json::Value, RadosError> {
-    let answer = connection.command(&command.to_string())?;
-    serde_json::from_slice(&answer).map_err(|error| RadosError::Answer {
-        about: format!("pool {pool}"),
-        action: "a command of the monitors",
-        what: error.to_string(),
-    })
-}
-
-/// A number for the cluster and the pool's rule of placement: pools with one number fill the same devices.
-fn sharing_of(connection: &Connection, pool: &str) -> Result<u64, RadosError> {
-    let command = serde_json::json!({"prefix": "osd pool get", "pool": pool, "var": "crush_rule", "format": "json"});
-    let answer = ask(connection, &command, pool)?;
-    let rule = answer["crush_rule"].as_str().unwrap_or_default();
-    let text = format!("{}/{rule}", connection.fsid()?);
-    Ok(twox_hash::XxHash3_64::oneshot(text.as_bytes()))
-}
-
-/// What a pool can still take: the managers' figure. Where none runs, what is free on the devices of one placement group, less what Ceph keeps free: of a
-/// pool on several devices that is less than it can take.
-pub(super) fn free_bytes_of(connection: &Connection, pool: &str) -> Result<u64, RadosError> {
-    let unreadable = |what: &str| RadosError::Answer {
-        about: format!("pool {pool}"),
-        action: "what is free",
-        what: what.to_owned(),
-    };
-    let usage = ask(connection, &serde_json::json!({"prefix": "df", "format": "json"}), pool)?;
-    if usage["stats"]["total_bytes"].as_u64().is_some_and(|total| total > 0) {
-        let pools = usage["pools"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let found = pools.iter().find(|found| found["name"] == pool);
-        let free = found.and_then(|found| found["stats"]["max_avail"].as_u64());
-        return free.ok_or_else(|| unreadable("the pool is not listed"));
-    }
-    let map = serde_json::json!({"prefix": "osd map", "pool": pool, "object": MARKER, "format": "json"});
-    let map = ask(connection, &map, pool)?;
-    let ratios = ask(connection, &serde_json::json!({"prefix": "osd dump", "format": "json"}), pool)?;
-    let full_ratio = ratios["full_ratio"].as_f64().unwrap_or(0.95);
-    let mut least = None;
-    for osd in map["acting"].as_array().map(Vec::as_slice).unwrap_or_default() {
-        let osd = osd.as_i64().and_then(|osd| i32::try_from(osd).ok()).ok_or_else(|| unreadable("no OSD's number"))?;
-        let answer = connection.osd_command(osd, r#"{"prefix":"perf dump","format":"json"}"#)?;
-        let counters: serde_json::Value =
-            serde_json::from_slice(&answer).map_err(|error| unreadable(&error.to_string()))?;
-        let figure = |name: &str| counters["osd"][name].as_u64().ok_or_else(|| unreadable(name));
-        let kept = (figure("stat_bytes")? as f64 * (1.0 - full_ratio)) as u64;
-        let free = figure("stat_bytes_avail")?.saturating_sub(kept);
-        least = Some(least.map_or(free, |least: u64| least.min(free)));
-    }
-    least.ok_or_else(|| unreadable("no OSD serves the pool"))
-}
-
 /// A transfer as one operation over contiguous memory.
 struct Contiguous {
     object: String,
@@ -291,16 +305,7 @@ impl ObjectStore for RadosServer {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            plain_descriptors: false,
-            overlaps: true,
-            ownership: false,
-            syncing: Syncing::Nothing,
-            guarded_writes: true,
-            max_object_bytes: MAX_OBJECT_BYTES,
-            coherent_between_hosts: true,
-            free_space: FreeSpace::OfFileSystem,
-        }
+        CAPABILITIES
     }
 
     fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
@@ -393,7 +398,8 @@ impl ObjectStore for RadosServer {
 
     fn standing(&self) -> Result<Standing, ServerError> {
         self.check_marker()?;
-        Ok(Standing { free_bytes: self.free_bytes()?, file_system: Some(self.sharing) })
+        let (free_bytes, total_bytes) = self.space()?;
+        Ok(Standing { free_bytes, total_bytes, file_system: Some(self.sharing) })
     }
 
     fn create_expecting(&self, object: ObjectName, _: Ownership, _: u64) -> Result<(), ServerError> {
@@ -491,6 +497,6 @@ impl ObjectStore for RadosServer {
     }
 
     fn free_bytes(&self) -> Result<u64, ServerError> {
-        free_bytes_of(self.pool.connection(), self.pool.name()).map_err(|error| self.fault(None, error))
+        self.space().map(|(free_bytes, _)| free_bytes)
     }
 }

@@ -1,7 +1,7 @@
 //! What there is in a Ceph: OSDs, the rules that place pools on them, and pools; and what it takes to give an OSD a pool of its own.
 
 use super::error::RadosError;
-use super::{Connection, free_bytes_of};
+use super::{Connection, space_of};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -264,7 +264,7 @@ pub fn probe_blocklist(connection: &Connection) -> Result<(), RadosError> {
 /// # Errors
 /// The cluster's.
 pub fn free_bytes(connection: &Connection, pool: &str) -> Result<u64, RadosError> {
-    free_bytes_of(connection, pool)
+    space_of(connection, pool).map(|(free_bytes, _)| free_bytes)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use stripewise_layout::{ByteCount, Cluster, FileOffset, Layout, Placement, Serve
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::file::StripedFile;
 use stripewise_store::protocol::{Admin, Request};
-use stripewise_store::server::directory;
+use stripewise_store::server::{check_url, directory};
 use stripewise_store::stub::{STUB_BYTES, Stub};
 
 pub(crate) struct World {
@@ -96,7 +96,8 @@ impl World {
     }
 
     pub(crate) fn cluster(&self) -> Cluster {
-        Cluster::load(&self.root.join("cluster.toml")).unwrap()
+        let path = self.root.join("cluster.toml");
+        Cluster::load_from(std::fs::File::open(&path).unwrap(), &path, check_url).unwrap()
     }
 
     pub(crate) fn broker(&self) -> BrokerHandle {

@@ -13,6 +13,15 @@ pub struct ServerUrl {
     query: String,
 }
 
+/// What stands between a URL's `://` and its `?`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UrlNames {
+    /// A directory of this host; a relative one begins where the cluster file lies.
+    Directory,
+    /// Something that has no place on this host, such as a pool.
+    Elsewhere,
+}
+
 impl ServerUrl {
     /// A URL without parameters.
     #[must_use]
@@ -32,7 +41,8 @@ impl ServerUrl {
         &self.scheme
     }
 
-    /// The directory that holds the server's objects; absolute once the cluster is loaded.
+    /// The directory that holds the server's objects, absolute once the cluster is loaded; of a URL that names none what it names instead
+    /// ([`UrlNames`]).
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory

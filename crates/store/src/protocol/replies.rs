@@ -1,6 +1,7 @@
 //! What the broker answers, and what an answer says of files, servers and regions.
 
 use super::{FragmentStatus, MoveNumber, MoveStatus, MoveTotals, Refusal};
+use crate::server::Standing;
 use serde::{Deserialize, Serialize};
 use stripewise_layout::{FileId, Generation, Placement, RegionIndex, ServerClass};
 
@@ -269,6 +270,8 @@ pub struct ServerUsage {
     pub fault: Option<String>,
     /// For how long it has not answered.
     pub silent_s: Option<u64>,
+    /// Its free space, or why that is not known.
+    pub standing: Result<Standing, String>,
 }
 
 /// A region that has a place.

@@ -252,7 +252,8 @@ impl ObjectStore for DirectoryServer {
     fn standing(&self) -> Result<Standing, ServerError> {
         let objects = self.probe_objects()?;
         let device = rustix::fs::fstat(&objects).map(|found| found.st_dev);
-        Ok(Standing { free_bytes: self.free_bytes_of(&objects)?, file_system: device.ok() })
+        let (free_bytes, total_bytes) = self.space_of(&objects)?;
+        Ok(Standing { free_bytes, total_bytes, file_system: device.ok() })
     }
 
     fn create_expecting(
@@ -438,7 +439,7 @@ impl ObjectStore for DirectoryServer {
     }
 
     fn free_bytes(&self) -> Result<u64, ServerError> {
-        self.free_bytes_of(&self.open_objects()?)
+        self.space_of(&self.open_objects()?).map(|(free_bytes, _)| free_bytes)
     }
 }
 

@@ -116,7 +116,7 @@ impl ObjectStore for MemoryServer {
     }
 
     fn standing(&self) -> Result<Standing, ServerError> {
-        Ok(Standing { free_bytes: self.free_bytes()?, file_system: None })
+        Ok(Standing { free_bytes: self.free_bytes()?, total_bytes: self.capacity_bytes, file_system: None })
     }
 
     fn create_expecting(&self, object: ObjectName, _: Ownership, _: u64) -> Result<(), ServerError> {

@@ -2,14 +2,17 @@
 
 use super::transfer::{Handle, ObjectHandle};
 use super::{ObjectName, ObjectSize, Ownership, ServerError};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use stripewise_layout::FileId;
 
 /// A server on which objects can be placed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Standing {
     /// Bytes that new objects may take.
     pub free_bytes: u64,
+    /// Bytes of the store in all, those included that others fill.
+    pub total_bytes: u64,
     /// Servers of one number share their free space; `None`: with nobody.
     pub file_system: Option<u64>,
 }

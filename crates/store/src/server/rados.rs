@@ -10,18 +10,6 @@ pub const CONF: &str = "conf";
 /// The user, as in `client.USER`; `admin` unless given.
 pub const USER: &str = "user";
 
-/// What is acknowledged is durable; how long objects may be, the broker knows.
-const CAPABILITIES: Capabilities = Capabilities {
-    plain_descriptors: false,
-    overlaps: true,
-    ownership: false,
-    syncing: Syncing::Nothing,
-    guarded_writes: true,
-    max_object_bytes: Capabilities::UNKNOWN.max_object_bytes,
-    coherent_between_hosts: true,
-    free_space: FreeSpace::OfFileSystem,
-};
-
 /// `rados://`
 pub(super) const KIND: Kind = Kind {
     scheme: SCHEME,
@@ -31,6 +19,21 @@ pub(super) const KIND: Kind = Kind {
         let what = "the broker reaches it, and this process has none; use `stripewise run`".to_owned();
         Err(ServerError::Unusable { server: opening.name.to_owned(), what })
     },
+};
+
+/// Longest object that a Ceph takes unless it was configured otherwise (`osd_max_object_size`), in bytes.
+pub const MAX_OBJECT_BYTES: u64 = 128 << 20;
+
+/// What a pool can do, seen from the broker and from a process whose requests pass through it.
+pub const CAPABILITIES: Capabilities = Capabilities {
+    plain_descriptors: false,
+    overlaps: true,
+    ownership: false,
+    syncing: Syncing::Nothing,
+    guarded_writes: true,
+    max_object_bytes: MAX_OBJECT_BYTES,
+    coherent_between_hosts: true,
+    free_space: FreeSpace::OfFileSystem,
 };
 
 /// What a URL says.
@@ -50,8 +53,7 @@ impl RadosUrl {
     /// # Errors
     /// The URL, what is wrong with it, and what is known instead.
     pub fn parse(url: &ServerUrl) -> Result<Self, String> {
-        // A cluster file's relative directories start beside it; a pool has no place.
-        let pool = url.directory().file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let pool = url.directory().to_str().unwrap_or_default();
         let mut read = Self { pool: pool.to_owned(), ..Self::default() };
         for parameter in url.parameters() {
             match parameter.split_once('=') {

@@ -6,8 +6,10 @@
 
 use super::error::ApplyError;
 use super::step::{Action, Step};
+use crate::limits;
+use crate::moves::capacity::CapacityError;
 use crate::paths::OnPath as _;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use rustix::fs::{SeekFrom, seek};
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use stripewise_layout::{Cluster, Layout, Placement, RegionIndex};
 use stripewise_planner::PlannedFile;
-use stripewise_store::protocol::{Admin, Reply};
+use stripewise_store::protocol::ServerUsage;
 
 /// What is left of the servers.
 struct FreeSpace {
@@ -32,6 +34,8 @@ struct Left {
     kept_free_bytes: u64,
     /// Number of the file system that the server lies on.
     file_system: u64,
+    /// Why it is not known what is free.
+    unknown: Option<String>,
 }
 
 struct Full {
@@ -51,12 +55,10 @@ struct Original {
 /// Notes in `steps` how many regions find no space in their own layout and fall back; an error that names the first file with a region
 /// that finds none at all, and the server.
 pub(super) fn check(store: &Store, files: &[PlannedFile], steps: &mut [Step]) -> Result<(), ApplyError> {
-    let Reply::Usage { servers } = store.admin(Admin::Usage)? else {
-        return Err(StoreError::Answer { question: "a question about free space" }.into());
-    };
-    let mut space = FreeSpace::of(&store.cluster, servers.iter().map(|server| server.promised_bytes));
+    let mut space = FreeSpace::of(&store.cluster, store.usage()?);
     for (file, step) in files.iter().zip(steps).filter(|(_, step)| step.action == Action::Move) {
         let placement = file.initial();
+        limits::check_region(&store.cluster, placement.region_size)?;
         let original = Original::open(&step.path, placement.region_size.0)?;
         step.fallback_regions = space.take(&step.path, placement, &original)?;
     }
@@ -64,19 +66,21 @@ pub(super) fn check(store: &Store, files: &[PlannedFile], steps: &mut [Step]) ->
 }
 
 impl FreeSpace {
-    fn of(cluster: &Cluster, promised: impl Iterator<Item = u64>) -> Self {
+    fn of(cluster: &Cluster, usage: Vec<ServerUsage>) -> Self {
         let mut free_bytes = HashMap::new();
-        let servers = cluster.ids().zip(cluster.servers.iter().zip(promised)).map(|(id, (server, promised))| {
-            let directory = server.url.directory();
-            let file_system = std::fs::metadata(directory).map_or(u64::MAX - u64::from(id.0), |found| found.dev());
-            if let Ok(found) = rustix::fs::statvfs(directory) {
-                free_bytes.insert(file_system, found.f_bavail.saturating_mul(found.f_frsize));
+        let servers = cluster.ids().zip(usage).map(|(id, usage)| {
+            let own = u64::MAX - u64::from(id.0);
+            let file_system = usage.standing.as_ref().map_or(own, |standing| standing.file_system.unwrap_or(own));
+            if let Ok(standing) = &usage.standing {
+                free_bytes.insert(file_system, standing.free_bytes);
             }
             Left {
-                name: server.name.clone(),
-                capacity_bytes: cluster.room_bytes(id).map(|capacity| capacity.saturating_sub(promised)),
+                capacity_bytes: cluster.room_bytes(id).map(|capacity| capacity.saturating_sub(usage.promised_bytes)),
+                name: usage.name,
                 kept_free_bytes: cluster.kept_free_bytes(id),
                 file_system,
+                // The broker places nothing on a server with a fault, but on others in its place.
+                unknown: usage.standing.err().filter(|_| usage.fault.is_none()),
             }
         });
         Self { servers: servers.collect(), free_bytes }
@@ -88,6 +92,7 @@ impl FreeSpace {
         let mut fallback_regions = 0;
         for (region, written_bytes) in &original.regions {
             let (own, fallback) = (placement.layout_of(*region), placement.fallback_layout());
+            self.check_known(own)?;
             let Err(_) = self.take_region(own, region_bytes, *written_bytes) else { continue };
             fallback_regions += 1;
             if let Err(full) = self.take_region(fallback, region_bytes, *written_bytes) {
@@ -104,6 +109,14 @@ impl FreeSpace {
             self.free_bytes.entry(file_system).and_modify(|free| *free += bytes);
         }
         Ok(fallback_regions)
+    }
+
+    fn check_known(&self, layout: &Layout) -> Result<(), ApplyError> {
+        let mut servers = layout.stripes().iter().map(|stripe| &self.servers[usize::from(stripe.server.0)]);
+        match servers.find_map(|server| server.unknown.as_ref().zip(Some(&server.name))) {
+            Some((why, server)) => Err(CapacityError::Unknown { server: server.clone(), why: why.clone() }.into()),
+            None => Ok(()),
+        }
     }
 
     /// Takes one region, of which `written_bytes` will be written, if every server has space for its full share; else nothing.
@@ -167,7 +180,7 @@ mod tests {
     const REGION: u64 = 1 << 20;
 
     fn server(name: &str, capacity_bytes: Option<u64>, file_system: u64) -> Left {
-        Left { name: name.into(), capacity_bytes, kept_free_bytes: 10, file_system }
+        Left { name: name.into(), capacity_bytes, kept_free_bytes: 10, file_system, unknown: None }
     }
 
     fn original(sizes: &[u64], frees: Option<(u64, u64)>) -> Original {

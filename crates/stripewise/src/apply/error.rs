@@ -1,6 +1,7 @@
 //! Why a plan is not applied.
 
 use crate::applied::AppliedError;
+use crate::limits::LimitError;
 use crate::messages::shown;
 use crate::paths::{PathError, PlaceError};
 use crate::replicas::ReplicaError;
@@ -69,6 +70,12 @@ pub enum ApplyError {
         /// Absolute path.
         path: PathBuf,
     },
+    /// A server cannot do what is asked.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// It is not known what a server has free.
+    #[error(transparent)]
+    FreeSpace(#[from] crate::moves::capacity::CapacityError),
     /// The plan itself says that a server does not hold its share.
     #[error(
         "server {server} has space for {}, the plan needs {}; plan again with fewer files, or give it more capacity",

@@ -79,6 +79,26 @@ pub enum CalibrationError {
         /// What calibration needs.
         needed: ByteCount,
     },
+    /// As [`Self::NoSpace`], of a pool.
+    #[error("its pool has {free} free; calibration needs {needed}: free some space there")]
+    FullPool {
+        /// What is free there.
+        free: ByteCount,
+        /// What calibration needs.
+        needed: ByteCount,
+    },
+    /// Pools are measured by one process at a time.
+    #[error(
+        "another process measures the pools of the cluster with state directory {}; repeat when it has ended",
+        state.display()
+    )]
+    Another {
+        /// The cluster's state directory.
+        state: PathBuf,
+    },
+    /// It was asked to end.
+    #[error("interrupted; nothing was written")]
+    Interrupted,
     /// There is no file to measure with.
     #[error("cannot {what} a scratch file in {}", directory.display())]
     Scratch {

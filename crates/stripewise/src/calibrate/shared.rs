@@ -127,7 +127,7 @@ pub(super) fn under_load(names: &[&str], mut rates: impl FnMut(&[usize]) -> Resu
 }
 
 /// Bytes per second that each of `subjects` reads while all are read.
-pub(super) fn rates<S: Subject + Send>(subjects: &mut [&mut S]) -> Result<Vec<f64>> {
+pub(super) fn rates<S: Subject + Send + ?Sized>(subjects: &mut [&mut S]) -> Result<Vec<f64>> {
     let start = Barrier::new(subjects.len());
     std::thread::scope(|scope| {
         let start = &start;

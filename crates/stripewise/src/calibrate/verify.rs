@@ -13,6 +13,8 @@ use super::directory::{CachedFile, DirectorySubject};
 use super::error::{CalibrationError, Result};
 use super::fresh_seed;
 use super::measure::Subject as _;
+use super::pool::{PoolSubject, PoolsLock};
+use crate::interrupt::Interrupt;
 use crate::made_from::{MadeFrom, PlanFiles, Recorded};
 use crate::session::Session;
 use load::{Load, Tally, Target, run};
@@ -22,11 +24,12 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
-use stripewise_layout::{Direction, Placement, RequestKind, Server, WriteClass};
+use stripewise_layout::{Cluster, Direction, Placement, RequestKind, Server, WriteClass};
 use stripewise_model::Caveat;
 use stripewise_planner::Throughput;
 use stripewise_planner::explain::Explainer;
 use stripewise_store::server::emulated::is_emulated;
+use stripewise_store::server::is_by_agent;
 use stripewise_trace::FileAccess;
 
 /// Measured bandwidth over predicted, or the inverse, up to which a prediction counts as met.
@@ -43,6 +46,8 @@ pub struct VerifyOptions {
     pub file_bytes: u64,
     /// Longest time that filling a scratch file may take; it is shorter then.
     pub patience: Duration,
+    /// See [`super::Options::interrupt`].
+    pub interrupt: Interrupt,
 }
 
 /// What a plan predicts, and what its servers did.
@@ -127,7 +132,8 @@ pub fn verify(session: &Session, options: &VerifyOptions) -> Result<Verification
     let parts: Vec<(Direction, Throughput)> =
         parts.into_iter().filter_map(|(direction, throughput)| Some((direction, throughput?))).collect();
     let servers = &made_from.cluster.servers;
-    let subjects = prepare(session, servers, options)?;
+    let pools = PoolsLock::take(&made_from.cluster, options.interrupt)?;
+    let subjects = prepare(session, &made_from.cluster, options, &pools)?;
     let processes = request.window_concurrency(window).processes.max(1);
     let spans: Vec<u64> = subjects.iter().map(Target::span_bytes).collect();
     let bar = session.voice().share("verifying");
@@ -178,13 +184,19 @@ fn busiest_window(made_from: &MadeFrom) -> usize {
 }
 
 /// Scratch files on all servers, filled side by side.
-fn prepare(session: &Session, servers: &[Server], options: &VerifyOptions) -> Result<Vec<Scratch>> {
+fn prepare(session: &Session, cluster: &Cluster, options: &VerifyOptions, pools: &PoolsLock) -> Result<Vec<Scratch>> {
+    let servers = &cluster.servers;
     let _waiting = session.voice().waiting("filling the scratch files");
     std::thread::scope(|scope| {
         let fill = |server: &Server| {
+            let (bytes, patience) = (options.file_bytes, options.patience);
+            if is_by_agent(&server.url) {
+                return PoolSubject::prepare(cluster, server, bytes, patience, (fresh_seed(), pools))
+                    .map(Scratch::Pool);
+            }
             let directory = server.url.directory();
-            let subject = DirectorySubject::prepare(directory, options.file_bytes, options.patience, fresh_seed())?;
-            Ok(Scratch { cached: subject.cached(directory)?, subject })
+            let subject = DirectorySubject::prepare(directory, bytes, patience, fresh_seed())?;
+            Ok(Scratch::File { cached: subject.cached(directory)?, subject })
         };
         let fillers: Vec<_> = servers.iter().map(|server| scope.spawn(move || fill(server))).collect();
         let filled = fillers.into_iter().zip(servers).map(|(filler, server)| {
@@ -197,29 +209,40 @@ fn prepare(session: &Session, servers: &[Server], options: &VerifyOptions) -> Re
     })
 }
 
-/// A scratch file, past the page cache and through it.
-struct Scratch {
-    subject: DirectorySubject,
-    cached: CachedFile,
+enum Scratch {
+    /// A scratch file, past the page cache and through it.
+    File { subject: DirectorySubject, cached: CachedFile },
+    /// Scratch objects, which every write reaches at once.
+    Pool(PoolSubject),
 }
 
 impl Target for Scratch {
     fn span_bytes(&self) -> u64 {
-        self.subject.span_bytes()
+        match self {
+            Self::File { subject, .. } => subject.span_bytes(),
+            Self::Pool(subject) => subject.span_bytes(),
+        }
     }
 
     fn perform(&self, kind: RequestKind, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let (subject, cached) = match self {
+            Self::File { subject, cached } => (subject, cached),
+            Self::Pool(subject) => return subject.perform(kind.direction(), offset, buffer),
+        };
         match kind {
             RequestKind::Read | RequestKind::Write(WriteClass::Direct) => {
-                self.subject.perform(kind.direction(), offset, buffer)
+                subject.perform(kind.direction(), offset, buffer)
             }
-            RequestKind::Write(WriteClass::Buffered) => self.cached.write(offset, buffer),
-            RequestKind::Write(WriteClass::Synchronous) => self.cached.write_synchronously(offset, buffer),
+            RequestKind::Write(WriteClass::Buffered) => cached.write(offset, buffer),
+            RequestKind::Write(WriteClass::Synchronous) => cached.write_synchronously(offset, buffer),
         }
     }
 
     fn sync(&self) -> Result<()> {
-        self.cached.sync()
+        match self {
+            Self::File { cached, .. } => cached.sync(),
+            Self::Pool(_) => Ok(()),
+        }
     }
 }
 

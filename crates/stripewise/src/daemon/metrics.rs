@@ -203,6 +203,7 @@ mod tests {
             drained: true,
             fault: Some("gone".into()),
             silent_s: None,
+            standing: Err("gone".into()),
         };
         let moves = MoveTotals { queued: 3, failed: 1, paused: Some("why".into()), ..MoveTotals::default() };
         let online = OnlineStatus {

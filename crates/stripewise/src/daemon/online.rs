@@ -392,7 +392,7 @@ impl Online {
         let cluster = with_space_for(&store.cluster, usage, files, self.settings.ssd_capacity);
         let accesses: Vec<FileAccess> = files.iter().map(|now| now.access.clone()).collect();
         let placements: Vec<Placement> = files.iter().map(|now| now.placement.clone()).collect();
-        let out_of_use = usage.iter().filter(|usage| usage.drained || usage.fault.is_some());
+        let out_of_use = usage.iter().filter(|usage| usage.drained || usage.standing.is_err());
         let mut options = self.settings.options.clone();
         options.exclude = out_of_use.map(|usage| usage.name.clone()).collect();
         let request = request(&cluster, &self.settings.profile, &accesses, options);

@@ -7,6 +7,7 @@
 
 use super::error::Result;
 use super::guide::Guide;
+use crate::free_space;
 use crate::moves::{Batch, layout_of, placement_of, totals};
 use crate::progress::Voice;
 use crate::store::Store;
@@ -27,6 +28,8 @@ pub(super) struct Reserve {
     last_check: Option<Instant>,
     /// Said of these that nothing helps.
     hopeless: BTreeSet<ServerId>,
+    /// Said of these that it is not known what they have free.
+    unknown: BTreeSet<ServerId>,
 }
 
 /// Bytes that a server has too few.
@@ -63,13 +66,22 @@ impl Reserve {
         if totals.queued + totals.active > 0 || totals.paused.is_some() {
             return Ok(());
         }
-        for ((id, server), usage) in (0..).map(ServerId).zip(&store.cluster.servers).zip(&store.usage()?) {
+        let all = store.usage()?;
+        for ((id, server), usage) in (0..).map(ServerId).zip(&store.cluster.servers).zip(&all) {
+            match &usage.standing {
+                Err(why) if server.class == ServerClass::Ssd => {
+                    if self.unknown.insert(id) {
+                        voice.say(free_space::unknown(&server.name, "so nothing leaves it to keep space free", why));
+                    }
+                }
+                _ => drop(self.unknown.remove(&id)),
+            }
             let short = if server.class == ServerClass::Ssd { short_of(server, usage) } else { Short::default() };
             if short == Short::default() {
                 self.hopeless.remove(&id);
                 continue;
             }
-            let leaving = leaving(candidates(store, id, guide)?, short);
+            let leaving = leaving(candidates(store, &all, id, guide)?, short);
             let lacking = bytes(short.promised_bytes.max(short.free_bytes));
             if leaving.is_empty() {
                 if self.hopeless.insert(id) {
@@ -95,10 +107,10 @@ impl Reserve {
 
 fn short_of(server: &Server, usage: &ServerUsage) -> Short {
     let promised_bytes = usage.room_bytes.map_or(0, |capacity| usage.promised_bytes.saturating_sub(capacity));
-    let free_bytes = rustix::fs::statvfs(server.url.directory()).map_or(0, |found| {
-        let size_bytes = found.f_blocks.saturating_mul(found.f_frsize);
-        let reserve_bytes = if server.reserve.0 > 0 { server.reserve.0 } else { size_bytes / 100 * DEFAULT_PERCENT };
-        reserve_bytes.saturating_sub(found.f_bavail.saturating_mul(found.f_frsize))
+    let free_bytes = usage.standing.as_ref().map_or(0, |standing| {
+        let default_bytes = standing.total_bytes / 100 * DEFAULT_PERCENT;
+        let reserve_bytes = if server.reserve.0 > 0 { server.reserve.0 } else { default_bytes };
+        reserve_bytes.saturating_sub(standing.free_bytes)
     });
     Short { promised_bytes, free_bytes }
 }
@@ -127,13 +139,13 @@ fn leaving(mut candidates: Vec<Candidate>, short: Short) -> Vec<Candidate> {
 }
 
 /// All regions with a stripe on the server that could lie elsewhere.
-fn candidates(store: &Store, server: ServerId, guide: &Guide) -> Result<Vec<Candidate>> {
-    let file_systems: Vec<Option<u64>> = store
-        .cluster
-        .servers
-        .iter()
-        .map(|server| std::fs::metadata(server.url.directory()).ok().map(|found| found.dev()))
-        .collect();
+fn candidates(store: &Store, all: &[ServerUsage], server: ServerId, guide: &Guide) -> Result<Vec<Candidate>> {
+    // A server that shares its space with nobody has a number of its own.
+    let number = |(number, usage): (usize, &ServerUsage)| {
+        let standing = usage.standing.as_ref().ok()?;
+        Some(standing.file_system.unwrap_or(u64::MAX - number as u64))
+    };
+    let file_systems: Vec<Option<u64>> = all.iter().enumerate().map(number).collect();
     let own = file_systems.get(usize::from(server.0)).copied().flatten();
     let avoided: BTreeSet<ServerId> = store.drained()?.into_iter().chain([server]).collect();
     let mut found = Vec::new();

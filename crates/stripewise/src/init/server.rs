@@ -81,7 +81,7 @@ impl FromStr for NamedServer {
 
 fn url_of(text: &str) -> Result<ServerUrl, String> {
     let url: ServerUrl = text.parse()?;
-    check_url(&url)?;
+    check_url(&url).map(drop)?;
     match is_by_agent(&url) {
         true => Ok(url),
         false => Err(format!("`{text}`: name the directory itself, or use --emulated")),

@@ -5,7 +5,6 @@
 
 use crate::store::{Store, StoreError};
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use stripewise_layout::figures::bytes;
 use stripewise_layout::{FileId, Layout, LayoutError, RegionGeometry, RegionIndex};
 use stripewise_store::protocol::{FileInfo, MoveOrder, RegionInfo};
@@ -35,16 +34,24 @@ pub enum CapacityError {
         /// Bytes that the moves would bring, more than those.
         needed_bytes: u64,
     },
-    /// A server's file system is too full.
+    /// A server that regions are to move to does not say what it has free.
+    #[error("what server {server} has free is not known, so nothing was moved: {why}")]
+    Unknown {
+        /// Name of the server.
+        server: String,
+        /// Its cause.
+        why: String,
+    },
+    /// A server's file system or pool is too full.
     #[error(
-        "the file system of server {server} has {} free, and the moves need {} there; nothing was moved. Free some space there first",
+        "the store of server {server} has {} free, and the moves need {} there; nothing was moved. Free some space there first",
         bytes(*free_bytes),
         bytes(*needed_bytes)
     )]
     FileSystem {
         /// Name of the server.
         server: String,
-        /// Bytes that its file system has free.
+        /// Bytes that its file system or pool has free.
         free_bytes: u64,
         /// Bytes that the moves would write, more than those.
         needed_bytes: u64,
@@ -96,13 +103,17 @@ pub fn check(
                 needed_bytes: needed as u64,
             });
         }
-        let directory = server.url.directory();
-        let file_system = std::fs::metadata(directory).map_or(u64::MAX - u64::from(id.0), |found| found.dev());
-        let sum = file_systems.entry(file_system).or_default();
+        let standing = match usage.standing {
+            Ok(standing) => standing,
+            // What only leaves needs no space.
+            Err(_) if change.most_written_bytes == 0 => continue,
+            Err(why) => return Err(CapacityError::Unknown { server: server.name.clone(), why }),
+        };
+        let sum = file_systems.entry(standing.file_system.unwrap_or(u64::MAX - u64::from(id.0))).or_default();
         sum.0 += change.written_bytes;
         sum.1 = sum.1.max(change.most_written_bytes);
-        let (needed, Ok(found)) = (sum.0 + i128::from(sum.1), rustix::fs::statvfs(directory)) else { continue };
-        let free = found.f_bavail.saturating_mul(found.f_frsize).saturating_sub(store.cluster.kept_free_bytes(id));
+        let needed = sum.0 + i128::from(sum.1);
+        let free = standing.free_bytes.saturating_sub(store.cluster.kept_free_bytes(id));
         if sum.0 > 0 && needed > i128::from(free) {
             return Err(CapacityError::FileSystem {
                 server: server.name.clone(),

@@ -97,10 +97,12 @@ impl DirectoryServer {
         Ok(objects)
     }
 
-    pub(super) fn free_bytes_of(&self, objects: impl AsFd) -> Result<u64, ServerError> {
+    /// What the file system has free, and its size.
+    pub(super) fn space_of(&self, objects: impl AsFd) -> Result<(u64, u64), ServerError> {
         let found = rustix::fs::fstatvfs(objects)
             .map_err(|errno| self.fault("asking the file system for its free space", errno))?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Ok((bytes(found.f_bavail), bytes(found.f_blocks)))
     }
 }
 

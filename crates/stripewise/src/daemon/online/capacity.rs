@@ -43,13 +43,12 @@ pub(super) fn with_space_for(
     }
     let capacities: Vec<u64> = (0..)
         .map(ServerId)
-        .zip(&cluster.servers)
         .zip(usage.iter().zip(&own_bytes))
-        .map(|((id, server), (usage, own))| match usage.room_bytes {
+        .map(|(id, (usage, own))| match usage.room_bytes {
             Some(capacity) => capacity.saturating_sub(usage.promised_bytes.saturating_sub(*own)),
             None => {
-                let free = rustix::fs::statvfs(server.url.directory())
-                    .map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
+                // Nothing is planned for a server that does not say what it has free: `online` leaves it out.
+                let free = usage.standing.as_ref().map_or(0, |standing| standing.free_bytes);
                 free.saturating_sub(cluster.kept_free_bytes(id)).saturating_add(*own)
             }
         })
@@ -127,6 +126,7 @@ mod tests {
                 drained: false,
                 fault: None,
                 silent_s: None,
+                standing: Err("nobody asked".to_owned()),
             });
             let file = file(on);
             let fitted = with_space_for(&cluster, &usage, &[&file], ssd_capacity);
