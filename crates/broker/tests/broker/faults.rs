@@ -13,9 +13,13 @@ use stripewise_store::shared::slots::InFlight;
 use stripewise_store::state::HostIdentity;
 use stripewise_store::stub::Stub;
 
+/// What is promised and held. Free space is left out: others on the machine change it.
 fn usage(client: &Client) -> Vec<ServerUsage> {
     match client.ask(Request::Admin(Admin::Usage)).unwrap() {
-        Reply::Usage { servers } => servers,
+        Reply::Usage { mut servers } => {
+            servers.iter_mut().flat_map(|server| &mut server.standing).for_each(|standing| standing.free_bytes = 0);
+            servers
+        }
         other => panic!("{other:?}"),
     }
 }
