@@ -22,7 +22,7 @@ pub(crate) trait Line: Send + Sync {
     /// Of this line alone, in this process.
     fn number(&self) -> u64;
 
-    /// Ends the line. The host comes back over another, and says anew what it holds.
+    /// Ends the line. The host comes back over another, and says again what it holds.
     fn end(&self);
 }
 
@@ -105,6 +105,15 @@ impl Others {
             (host.clone(), seat.line.is_some(), seat.files.as_ref().map(|files| files.len() as u64))
         };
         guard(&self.seats).iter().map(shown).collect()
+    }
+
+    /// Files that a host has said to have open.
+    pub(crate) fn files_of(&self, host: &str) -> Vec<FileId> {
+        let seats = guard(&self.seats);
+        seats
+            .get(host)
+            .and_then(|seat| seat.files.as_ref())
+            .map_or_else(Vec::new, |files| files.iter().copied().collect())
     }
 
     /// To be called before a host's open of the file is carried out.

@@ -64,6 +64,9 @@ impl Master {
         let answer = match (decode(question), parts) {
             (Err(what), _) => FromMaster::Refused(Refusal::Invalid { what }),
             (Ok(ToMaster::Holding { files }), parts) => {
+                if let Some(parts) = &parts {
+                    self.end_moves_for(host, parts);
+                }
                 self.others.holds(host, Arc::clone(line), files);
                 match parts.map(|parts| parts.context().table().note_host(host, true)) {
                     // What it holds is known; it is to come again when requests are answered.
@@ -95,8 +98,14 @@ impl Master {
         Arc::clone(connections.entry(host.to_owned()).or_insert_with(|| Arc::new(Connection::of_host(host))))
     }
 
+    /// What programs of the host marked that are gone by now nobody collects.
+    fn end_moves_for(&self, host: &str, parts: &Parts) {
+        self.others.files_of(host).into_iter().for_each(|file| parts.end_moves_for_host(file, host));
+    }
+
     /// The host has nothing open any more.
     fn leave(&self, host: &str, parts: &Arc<Parts>) {
+        self.end_moves_for(host, parts);
         self.others.leaves(host);
         if let Some(connection) = guard(&self.connections).remove(host) {
             parts.connection_ended(&connection);
