@@ -11,24 +11,30 @@ mod links;
 mod master;
 mod watching;
 
+use crate::by_agent;
 use crate::context::{Context, Sharing};
 use crate::coordination::{Candidate, Coordinator, Master as Elected, Mastership};
 use crate::etcd::{EtcdCoordinator, EtcdOptions};
 use crate::host_messages::MESSAGES_VERSION;
 use crate::hosts::{self, ClusterKey, Introduction, LinkError, Listener, Peer};
 use crate::log::{Log, note};
+use crate::lost_files::LostFiles;
+use crate::membership::Membership;
 use crate::others::Others;
 use crate::rados::{RadosCoordinator, RadosOptions};
 use crate::rmt::Table;
 use crate::service::Service;
+use crate::serving::Serves as _;
 use crate::{Broker, BrokerError, BrokerHandle, BrokerOptions, guard, threads};
 use follower::Follower;
 use links::{FollowerEars, MasterEars, PeerLine};
 use master::Master;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use stripewise_layout::{Cluster, Coordinator as Coordination};
+use stripewise_layout::{Cluster, Coordinator as Coordination, FileId, ServerUrl};
 use stripewise_store::server::emulated::is_emulated;
 use stripewise_store::server::is_by_agent;
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
@@ -68,6 +74,8 @@ struct Seat {
     key: ClusterKey,
     introduction: Introduction,
     links: Arc<MasterEars>,
+    /// A role was taken: what a former agent of this host sent takes no effect any more.
+    has_come: AtomicBool,
     /// The host that was followed last, and when it was heard last.
     followed: Mutex<Option<(String, Instant)>>,
     /// Agents of other hosts come here when this host is master.
@@ -83,8 +91,17 @@ enum Role {
 impl Role {
     fn is_over(&self) -> bool {
         match self {
-            Self::Master { mastership, .. } => mastership.is_lost(),
-            Self::Follower { follower, link, watch, .. } => !link.is_open() || follower.is_over() || watch.is_over(),
+            Self::Master { mastership, broker, .. } => mastership.is_lost() || broker.core.context().is_shut_out(),
+            Self::Follower { follower, link, watch, .. } => {
+                !link.is_open() || follower.is_over() || watch.is_over() || follower.context().is_shut_out()
+            }
+        }
+    }
+
+    /// What is to be done now and then.
+    fn tidy(&self) {
+        if let Self::Master { master, .. } = self {
+            master.forget_departed();
         }
     }
 
@@ -95,8 +112,8 @@ impl Role {
         }
     }
 
-    /// `leaves`: the agent ends with it.
-    fn end(self, seat: &Seat, leaves: bool) {
+    /// `leaves`: the agent ends with it. `is_stopping`: it is not wanted any more.
+    fn end(self, seat: &Seat, leaves: bool, is_stopping: &dyn Fn() -> bool) {
         match self {
             Self::Master { master, broker, mastership } => {
                 seat.links.follow(None);
@@ -104,7 +121,10 @@ impl Role {
                 if leaves {
                     broker.core.leave_as(&seat.candidate.name);
                 }
+                let core = Arc::clone(&broker.core);
                 broker.stop();
+                core.agent_lanes().wait_until_over(core.context().log(), is_stopping);
+                drop(core);
                 if let Err(error) = mastership.resign() {
                     note!(seat.log, warn, %error, "the next master is elected when this one's time is over");
                 }
@@ -121,6 +141,7 @@ impl Role {
                     follower.lose();
                     link.close();
                     service.stop();
+                    follower.agent_lanes().wait_until_over(follower.context().log(), is_stopping);
                 }
                 follower.end();
             }
@@ -195,6 +216,9 @@ impl Seat {
 
     fn begin_mastership(&self, mastership: &dyn Mastership) -> Result<(Arc<Master>, BrokerHandle), BrokerError> {
         let state = StateDirectory::open(&self.cluster.state)?;
+        if Table::is_shut_out_in(mastership.table().as_ref(), &self.candidate.name)? {
+            self.lose_files(&state)?;
+        }
         // Without the note the next agent of this host waits until this one's time is over.
         if let Err(error) = state.note_mastership(mastership.master().term) {
             note!(self.log, warn, %error, "the next agent of this host cannot take over at once");
@@ -207,7 +231,7 @@ impl Seat {
         if let Some((host, heard)) = &*guard(&self.followed) {
             others.was_master(host, *heard);
         }
-        let master = Arc::new(Master::new(&others));
+        let master = Arc::new(Master::new(&others, mastership.table()));
         self.links.follow(Some((Arc::clone(&master), Arc::clone(&others))));
         // Before anything is cut or freed, they say what they have open.
         for host in others.wait_for_expected() {
@@ -218,11 +242,22 @@ impl Seat {
                 "the host has not come back since the master changed; it may have any file open"
             );
         }
-        let sharing = Sharing { table: mastership.table(), others: Some(others), first_number };
+        let membership = Arc::new(Membership::of_master(&self.candidate.name, first_number));
+        let sharing = Sharing { table: mastership.table(), others: Some(others), first_number, membership };
         let broker = Broker::serve(&self.cluster, state, Arc::clone(&self.lock), self.options.clone(), Some(sharing))?;
         broker.core.context().table().note_host(&self.candidate.name, true)?;
+        broker.core.context().table().note_shut_out(&self.candidate.name, false)?;
         master.serve(&broker.core);
         Ok((master, broker))
+    }
+
+    /// This host was shut out, and becomes master before any other told it so.
+    fn lose_files(&self, state: &StateDirectory) -> Result<(), BrokerError> {
+        let lost = LostFiles::default().lose_all(state);
+        let lost =
+            lost.map_err(|(_, source)| BrokerError::Os { action: "abandoning the shared memory of a file", source })?;
+        note_lost(&self.log, &lost);
+        Ok(())
     }
 
     fn follow(&self, master: &Elected) -> Result<Role, String> {
@@ -233,13 +268,21 @@ impl Seat {
         let begin = || -> Result<_, String> {
             let state = StateDirectory::open(&self.cluster.state).map_err(|error| error.to_string())?;
             let listener = state.listen().map_err(|error| error.to_string())?;
-            let sharing = Sharing { table: self.coordinator.table(), others: None, first_number: 0 };
+            let membership = Arc::new(Membership::of_follower(&self.candidate.name));
+            let sharing = Sharing { table: self.coordinator.table(), others: None, first_number: 0, membership };
             let context =
                 Context::open(&self.cluster, state, Arc::clone(&self.lock), self.options.clone(), Some(sharing))
                     .map_err(|error| error.to_string())?;
-            let follower =
-                Follower::start(context, Arc::new(PeerLine(Arc::clone(&link))), |follower| ears.belong_to(follower))
-                    .map_err(|refusal| refusal.to_string())?;
+            let follower = Follower::start(
+                context,
+                Arc::new(PeerLine(Arc::clone(&link))),
+                !self.has_come.load(SeqCst),
+                |follower| {
+                    ears.belong_to(follower);
+                },
+            )
+            .map_err(|refusal| refusal.to_string())?;
+            self.has_come.store(true, SeqCst);
             let service = Service::start(Arc::clone(&follower) as _, listener).map_err(|error| error.to_string())?;
             let watch = MasterWatch::start(&self.coordinator, master.term).map_err(|error| error.to_string())?;
             Ok((follower, service, watch))
@@ -262,10 +305,10 @@ impl Agent {
         lock: Arc<BrokerLock>,
         options: BrokerOptions,
     ) -> Result<Self, BrokerError> {
-        if let Some(server) = cluster.servers.iter().find(|server| is_by_agent(&server.url) || is_emulated(&server.url))
-        {
+        let is_alone = |url: &ServerUrl| is_emulated(url) || (is_by_agent(url) && !by_agent::can_be_shared(url));
+        if let Some(server) = cluster.servers.iter().find(|server| is_alone(&server.url)) {
             let what = format!(
-                "server {} ({}) can be used by one host only; name directories that all hosts mount, or remove [coordinator] from cluster.toml",
+                "server {} ({}) can be used by one host only; name pools of Ceph or directories that all hosts mount, or remove [coordinator] from cluster.toml",
                 server.name, server.url
             );
             return Err(BrokerError::Cluster { what });
@@ -297,6 +340,7 @@ impl Agent {
             key,
             introduction,
             links,
+            has_come: AtomicBool::new(false),
             followed: Mutex::default(),
             _listener: listener,
             log: Log::new(&state),
@@ -322,6 +366,18 @@ impl Agent {
     }
 }
 
+/// Says in the log what became of files of this host.
+fn note_lost(log: &Log, files: &[FileId]) {
+    for file in files {
+        note!(
+            log,
+            error,
+            %file,
+            "this host did not answer and was shut out: what programs here had neither synced nor closed of the file may be lost, and their I/O fails until they open it again"
+        );
+    }
+}
+
 /// What tells two hosts of one name apart.
 fn machine_of(host: &HostIdentity) -> String {
     match host.machine.is_empty() {
@@ -342,12 +398,13 @@ impl Shared {
     fn work(&self) {
         while !self.is_stopping() {
             let mut role = guard(&self.role);
-            if role.as_ref().is_some_and(|role| !role.is_over()) {
+            if let Some(role) = role.as_ref().filter(|role| !role.is_over()) {
+                role.tidy();
                 continue;
             }
             if let Some(ended) = role.take() {
                 note!(self.seat.log, info, "the role of this host is over");
-                ended.end(&self.seat, false);
+                ended.end(&self.seat, false, &|| *guard(&self.stopping));
             }
             match self.seat.take_role(&|| *guard(&self.stopping)) {
                 Ok(next) => *role = Some(next),
@@ -365,7 +422,7 @@ impl Drop for Agent {
             let _ = thread.join();
         }
         if let Some(role) = guard(&self.shared.role).take() {
-            role.end(&self.shared.seat, true);
+            role.end(&self.shared.seat, true, &|| true);
         }
     }
 }

@@ -7,7 +7,8 @@
 //! operations of it are under way ([`crate::under_way`]): until then its requests are not over.
 
 use crate::connection::Client;
-use crate::context::Context;
+use crate::context::{Context, server_in};
+use crate::log::{Log, note};
 use crate::{guard, threads};
 use rustix::fd::OwnedFd;
 use std::collections::HashMap;
@@ -85,6 +86,18 @@ impl AgentLanes {
         Ok(())
     }
 
+    /// Waits, after [`Self::stop`], for what is under way still: nobody in this process may serve the lanes before that has ended, or one operation would be ended twice.
+    pub(crate) fn wait_until_over(&self, log: &Log, is_stopping: &dyn Fn() -> bool) {
+        let mut is_noted = false;
+        while !guard(&self.lanes).is_empty() && !is_stopping() {
+            if !is_noted {
+                note!(log, warn, "servers have not answered programs of this host; it takes part again when they have");
+                is_noted = true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// The client's connection has ended: its thread ends, once nothing is under way.
     pub(crate) fn leave(&self, key: Key) {
         if let Some(served) = guard(&self.lanes).get(&key) {
@@ -138,6 +151,11 @@ impl Served {
                         self.under_way.fetch_sub(1, SeqCst);
                         continue;
                     }
+                    Some(Ok(order)) if context.lost().has(order.file, self.claim) => {
+                        let what =
+                            "this host did not answer the cluster's master and was shut out; open the file again";
+                        self.complete(slot, Err(Failure::Other(what.to_owned())));
+                    }
                     Some(Ok(order)) => self.begin(&context, slot, &order),
                     Some(Err(failure)) => self.complete(slot, Err(failure)),
                 }
@@ -155,6 +173,14 @@ impl Served {
         self.under_way.fetch_sub(1, SeqCst);
     }
 
+    /// The same of what a server answered. `is_shared`: where the host was shut out the next agent here does it again, or refuses it.
+    fn end(&self, slot: usize, result: Result<u64, ServerError>, is_shared: bool) {
+        match result {
+            Err(ServerError::ShutOut { .. }) if is_shared => drop(self.under_way.fetch_sub(1, SeqCst)),
+            result => self.complete(slot, result.map_err(failure_of)),
+        }
+    }
+
     fn may(&self, order: &Order) -> bool {
         let client = Arc::clone(&guard(&self.client));
         let granted = guard(&client).opened.get(&order.file).copied();
@@ -165,10 +191,10 @@ impl Served {
     fn sync(self: &Arc<Self>, context: &Arc<Context>, slot: usize, server: ServerId, object: ObjectName) {
         let (served, context) = (Arc::clone(self), Arc::clone(context));
         let run = move || {
-            let result = sync(&context, server, object);
+            let (result, is_shared) = (sync(&context, server, object), context.is_shared());
             // What ends the lanes waits for this one before the servers are closed.
             drop(context);
-            served.complete(slot, result);
+            served.end(slot, result, is_shared);
         };
         if let Err(error) = threads::spawn("stripewise-sync", run) {
             self.complete(slot, Err(Failure::Other(error.to_string())));
@@ -194,7 +220,7 @@ impl Served {
         let direction = match order.ask {
             Ask::Size => {
                 let size = store.size(object).map(|size| size.end_bytes);
-                return self.complete(slot, size.map_err(failure_of));
+                return self.end(slot, size, context.is_shared());
             }
             Ask::Sync => return self.sync(context, slot, order.server, object),
             Ask::Read => Direction::Read,
@@ -206,9 +232,9 @@ impl Served {
         };
         let offset = ObjectOffset(order.offset);
         let transfer = LentTransfer { object, offset, start, length: order.length, direction };
-        let served = Arc::clone(self);
+        let (served, is_shared) = (Arc::clone(self), context.is_shared());
         let then = Box::new(move |result: Result<usize, ServerError>| {
-            served.complete(slot, result.map(|bytes| bytes as u64).map_err(failure_of));
+            served.end(slot, result.map(|bytes| bytes as u64), is_shared);
         });
         // SAFETY: the slot's memory is the agent's until the slot is completed, and mapped as long as `served` lives.
         unsafe { store.begin(transfer, then) };
@@ -216,9 +242,8 @@ impl Served {
 }
 
 /// Makes an object durable, however long its disks take.
-fn sync(context: &Context, server: ServerId, object: ObjectName) -> Result<u64, Failure> {
-    let store = context.server(server).map_err(|refusal| Failure::Other(refusal.to_string()))?;
-    store.sync(Handle::Named(object)).map(|()| 0).map_err(failure_of)
+fn sync(context: &Context, server: ServerId, object: ObjectName) -> Result<u64, ServerError> {
+    server_in(context.servers(), server)?.sync(Handle::Named(object)).map(|()| 0)
 }
 
 /// What the process is told. Its own words name the server.
@@ -228,8 +253,9 @@ fn failure_of(error: ServerError) -> Failure {
         ServerError::NoSpace { .. } => Failure::NoSpace,
         ServerError::Denied { .. } => Failure::Denied,
         ServerError::Unusable { what, .. } => Failure::Other(what),
-        other @ (ServerError::Exists { .. } | ServerError::NotAnswering { .. } | ServerError::Os { .. }) => {
-            Failure::Other(other.to_string())
-        }
+        other @ (ServerError::ShutOut { .. }
+        | ServerError::Exists { .. }
+        | ServerError::NotAnswering { .. }
+        | ServerError::Os { .. }) => Failure::Other(other.to_string()),
     }
 }

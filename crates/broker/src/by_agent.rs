@@ -1,13 +1,19 @@
 //! The kinds of servers whose I/O runs in the broker: how each is opened, and made a server of a cluster.
 
+use crate::membership::Membership;
 use crate::{OpenByAgent, orangefs, rados};
 use stripewise_layout::ServerUrl;
 use stripewise_store::server::{self, ObjectStore, ServerError};
+
+/// Cluster, name and URL, and the host that opens it.
+type OpenShared = fn(&str, &str, &ServerUrl, &Membership) -> Result<Box<dyn ObjectStore>, ServerError>;
 
 /// A kind; its URLs are checked by the kind of the same scheme in [`server::KINDS`].
 struct Kind {
     scheme: &'static str,
     open: OpenByAgent,
+    /// Opens one that several hosts use at once; `None`: of this kind only one host can.
+    open_shared: Option<OpenShared>,
     /// Opens one beside the agent that has it, which goes on; nothing of the cluster's may be changed.
     inspect: OpenByAgent,
     /// Cluster, name and URL: repeated, it changes nothing.
@@ -15,10 +21,17 @@ struct Kind {
 }
 
 static KINDS: [Kind; 2] = [
-    Kind { scheme: server::rados::SCHEME, open: rados::open, inspect: rados::inspect, prepare: rados::prepare_url },
+    Kind {
+        scheme: server::rados::SCHEME,
+        open: rados::open,
+        open_shared: Some(rados::open_shared),
+        inspect: rados::inspect,
+        prepare: rados::prepare_url,
+    },
     Kind {
         scheme: server::orangefs::SCHEME,
         open: orangefs::open,
+        open_shared: None,
         inspect: orangefs::open,
         prepare: orangefs::prepare_url,
     },
@@ -37,6 +50,30 @@ fn kind_of(name: &str, url: &ServerUrl) -> Result<&'static Kind, ServerError> {
 /// The server's, or [`ServerError::Unusable`] where its URL is none of these kinds.
 pub fn open(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
     (kind_of(name, url)?.open)(cluster, name, url)
+}
+
+/// Whether several hosts can use a server of this URL at once.
+pub(crate) fn can_be_shared(url: &ServerUrl) -> bool {
+    KINDS.iter().any(|kind| kind.scheme == url.scheme() && kind.open_shared.is_some())
+}
+
+/// Opens server `name` of a cluster that several hosts share, for one of them.
+///
+/// # Errors
+/// As [`open`]; [`ServerError::ShutOut`] where the host is not admitted any more; where only one host can use servers of this kind.
+pub(crate) fn open_shared(
+    cluster: &str,
+    name: &str,
+    url: &ServerUrl,
+    membership: &Membership,
+) -> Result<Box<dyn ObjectStore>, ServerError> {
+    match kind_of(name, url)?.open_shared {
+        Some(open) => open(cluster, name, url, membership),
+        None => {
+            let what = format!("`{url}`: one host alone can use servers of the kind `{}`", url.scheme());
+            Err(ServerError::Unusable { server: name.to_owned(), what })
+        }
+    }
 }
 
 /// Opens server `name` of a cluster beside the agent that has it: nobody is shut out, so nothing of the cluster's may be changed.

@@ -2,6 +2,8 @@
 
 use crate::by_agent;
 use crate::log::Log;
+use crate::lost_files::LostFiles;
+use crate::membership::Membership;
 use crate::others::Others;
 use crate::rmt::{ClusterRecord, MappingStore, Table};
 use crate::under_way::UnderWay;
@@ -26,6 +28,7 @@ pub(crate) struct Sharing {
     pub(crate) others: Option<Arc<Others>>,
     /// Cuts of files are numbered from here on; higher under every later master.
     pub(crate) first_number: u64,
+    pub(crate) membership: Arc<Membership>,
 }
 
 /// Shared by all parts; nothing in it changes but the table.
@@ -46,6 +49,9 @@ pub(crate) struct Context {
     is_shared: bool,
     others: Option<Arc<Others>>,
     first_number: u64,
+    /// Of a cluster of many hosts.
+    membership: Option<Arc<Membership>>,
+    lost: LostFiles,
     /// Calls of servers that may yet change what programs use hold it as well.
     _lock: Arc<BrokerLock>,
 }
@@ -67,7 +73,8 @@ impl Context {
         let emulated = cluster.servers.iter().any(|server| is_emulated(&server.url));
         let stations =
             if emulated { Some(Stations::establish_at(state.run(), "stations", cluster.servers.len())?) } else { None };
-        let servers = watched_servers(cluster, &lock, &options);
+        let membership = sharing.as_ref().map(|sharing| Arc::clone(&sharing.membership));
+        let servers = watched_servers(cluster, &lock, &options, membership.as_ref());
         let (others, first_number) =
             sharing.as_ref().map_or((None, 0), |sharing| (sharing.others.clone(), sharing.first_number));
         let is_shared = options.shared || sharing.is_some();
@@ -87,6 +94,7 @@ impl Context {
             measured.unwrap_or_else(|| ReadCost::usual(server.class))
         };
         let read_costs = cluster.servers.iter().enumerate().map(read_cost).collect();
+        let lost = LostFiles::load(&state, processes);
         let (cluster, boot, steps) = (cluster.clone(), host.boot, options.steps);
         Ok(Self {
             cluster,
@@ -103,6 +111,8 @@ impl Context {
             is_shared,
             others,
             first_number,
+            membership,
+            lost,
             _lock: lock,
         })
     }
@@ -125,6 +135,21 @@ impl Context {
     /// See [`Sharing::first_number`].
     pub(crate) fn first_number(&self) -> u64 {
         self.first_number
+    }
+
+    /// This host as one that shares servers; `None`: the cluster has one host.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.membership.as_deref()
+    }
+
+    /// Files of which programs here still use memory that is none any more.
+    pub(crate) fn lost(&self) -> &LostFiles {
+        &self.lost
+    }
+
+    /// Whether another host has shut this one out of a server.
+    pub(crate) fn is_shut_out(&self) -> bool {
+        self.servers.iter().any(|server| server.is_shut_out())
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
@@ -251,16 +276,18 @@ pub(crate) fn watched_servers(
     cluster: &Cluster,
     lock: &Arc<BrokerLock>,
     options: &BrokerOptions,
+    membership: Option<&Arc<Membership>>,
 ) -> Vec<Box<dyn ObjectStore>> {
     let watched = |(number, server): (u16, &Server)| -> Box<dyn ObjectStore> {
         let (id, name, url) = (cluster.id.clone(), server.name.clone(), server.url.clone());
         let wrap = options.wrap_server.clone();
-        let open_by_agent = options.open_by_agent.unwrap_or(by_agent::open);
+        let (open_by_agent, membership) = (options.open_by_agent, membership.cloned());
         let open = move || {
-            let opened = if server::is_by_agent(&url) {
-                open_by_agent(&id, &name, &url)?
-            } else {
-                server::open(&id, ServerId(number), &name, &url, None)?
+            let opened = match (server::is_by_agent(&url), open_by_agent, &membership) {
+                (false, ..) => server::open(&id, ServerId(number), &name, &url, None)?,
+                (true, Some(open), _) => open(&id, &name, &url)?,
+                (true, None, Some(membership)) => by_agent::open_shared(&id, &name, &url, membership)?,
+                (true, None, None) => by_agent::open(&id, &name, &url)?,
             };
             Ok(match &wrap {
                 Some(wrap) => wrap(opened),

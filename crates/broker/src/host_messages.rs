@@ -14,7 +14,7 @@ use stripewise_layout::{FileId, Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::{Refusal, Reply, Request};
 
 /// Raised with every change of these messages and of those that they carry; hosts of two versions refuse each other by name.
-pub(crate) const MESSAGES_VERSION: u32 = 2;
+pub(crate) const MESSAGES_VERSION: u32 = 3;
 
 /// A descriptor that came with a request, as its host sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -37,8 +37,10 @@ pub(crate) struct Known {
 /// What an agent asks of the master.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum ToMaster {
-    /// First: the files that programs of this host have open, whoever was master when they opened them.
-    Holding { files: Vec<FileId> },
+    /// First: this host wants to take part.
+    Join,
+    /// Then, with the admission that was the answer: the files that programs of this host have open, whoever was master when they opened them.
+    Holding { admission: u64, files: Vec<FileId> },
     /// One of those: it is open at the new master as it was at the last.
     Reopen { file: FileId, size_bytes: u64 },
     /// A request of a program; with the size of the file that it concerns, if that is open here.
@@ -51,6 +53,11 @@ pub(crate) enum ToMaster {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum FromMaster {
     Heard,
+    /// To [`ToMaster::Join`]. `is_shut_out`: what programs of this host had open is closed.
+    Admitted {
+        admission: u64,
+        is_shut_out: bool,
+    },
     Answer {
         reply: Box<Reply>,
         snapshot: Option<Box<Snapshot>>,

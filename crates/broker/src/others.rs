@@ -3,16 +3,24 @@
 //! A host counts as having a file open from before its request is carried out until it has said that it closed it. A host whose link has ended
 //! goes on doing I/O on what it knows, so it counts until it is there again, or a person says that it is gone. After a change of the master a
 //! host that has not said what it holds may have any file open.
+//!
+//! A host of which nothing was heard for the host timeout is *silent*. Where servers can shut it out, whoever needs its answer has that done
+//! ([`crate::fencing`]), and it counts no more: it *departs*. What was under way with it at that time is given up.
 
 use crate::guard;
 use crate::host_messages::{FromAgent, Known, ToAgent, decode, encode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::Refusal;
+
+/// What nothing was heard of for so long may be silent soon.
+const LATE: Duration = Duration::from_millis(2500);
+/// How often a host that was not heard of is looked at.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The way to a host.
 pub(crate) trait Line: Send + Sync {
@@ -21,6 +29,9 @@ pub(crate) trait Line: Send + Sync {
 
     /// Of this line alone, in this process.
     fn number(&self) -> u64;
+
+    /// When anything came over it last; of a host that lives and can be reached that is at most about a second ago.
+    fn last_heard(&self) -> Instant;
 
     /// Ends the line. The host comes back over another, and says again what it holds.
     fn end(&self);
@@ -36,6 +47,21 @@ struct Seat {
     was_master: bool,
 }
 
+impl Seat {
+    fn may_have(&self, file: FileId) -> bool {
+        self.files.as_ref().is_none_or(|files| files.contains(&file))
+    }
+
+    fn last_heard(&self) -> Instant {
+        self.line.as_ref().map_or(self.lost, |line| line.last_heard())
+    }
+
+    /// Its answer can be expected.
+    fn is_heard(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.last_heard().elapsed() < LATE)
+    }
+}
+
 /// The other hosts.
 pub(crate) struct Others {
     seats: Mutex<BTreeMap<String, Seat>>,
@@ -43,6 +69,11 @@ pub(crate) struct Others {
     timeout: Duration,
     /// Of the last file that was shut; higher under every later master.
     turn: AtomicU64,
+    first_turn: u64,
+    /// Raised whenever a host departs.
+    departures: AtomicU64,
+    /// Hosts that were shut out, with the highest admission that is no more.
+    shut_out: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Others {
@@ -53,7 +84,15 @@ impl Others {
             .into_iter()
             .map(|host| (host, Seat { line: None, lost: Instant::now(), files: None, was_master: false }))
             .collect();
-        Self { seats: Mutex::new(seats), changed: Condvar::new(), timeout, turn: AtomicU64::new(first_turn) }
+        Self {
+            seats: Mutex::new(seats),
+            changed: Condvar::new(),
+            timeout,
+            turn: AtomicU64::new(first_turn),
+            first_turn,
+            departures: AtomicU64::new(0),
+            shut_out: Mutex::default(),
+        }
     }
 
     /// A host is there, with these files open.
@@ -81,7 +120,65 @@ impl Others {
         }
     }
 
-    /// It has nothing open and ends, or a person says that it is gone.
+    /// It does not take part in what is under way any more: it is shut out, or a person says that it is gone.
+    pub(crate) fn departs(&self, host: &str) {
+        self.leaves(host);
+        self.departures.fetch_add(1, SeqCst);
+    }
+
+    /// How many hosts have departed. What needs the same hosts from its begin to its end compares.
+    pub(crate) fn departures(&self) -> u64 {
+        self.departures.load(SeqCst)
+    }
+
+    /// Held while hosts are admitted or shut out, one at a time: which of them were shut out under this master, and up to which admission.
+    pub(crate) fn shut_out(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        guard(&self.shut_out)
+    }
+
+    /// Whether the number was given out by [`Self::next_turn`] under this master, or may be by a later one.
+    pub(crate) fn is_of_this_master(&self, number: u64) -> bool {
+        number > self.first_turn
+    }
+
+    /// Whether the line is the one over which the host has said last what it holds.
+    pub(crate) fn is_line_of(&self, host: &str, number: u64) -> bool {
+        let seats = guard(&self.seats);
+        seats.get(host).and_then(|seat| seat.line.as_ref()).is_some_and(|line| line.number() == number)
+    }
+
+    /// Whether there is a line to it.
+    pub(crate) fn answers(&self, host: &str) -> bool {
+        guard(&self.seats).get(host).is_some_and(|seat| seat.line.is_some())
+    }
+
+    pub(crate) fn is_there(&self, host: &str) -> bool {
+        guard(&self.seats).contains_key(host)
+    }
+
+    /// Hosts that may have the file open and of which nothing was heard for the host timeout.
+    pub(crate) fn silent_hosts_of(&self, file: FileId) -> Vec<String> {
+        let seats = guard(&self.seats);
+        let silent = seats.iter().filter(|(_, seat)| seat.may_have(file) && self.is_silent(seat));
+        silent.map(|(host, _)| host.clone()).collect()
+    }
+
+    fn is_silent(&self, seat: &Seat) -> bool {
+        seat.last_heard().elapsed() >= self.timeout
+    }
+
+    /// Ends the line of a host that is silent; false: it is not.
+    pub(crate) fn end_silent(&self, host: &str) -> bool {
+        let mut seats = guard(&self.seats);
+        let Some(seat) = seats.get_mut(host).filter(|seat| self.is_silent(seat)) else { return false };
+        seat.lost = seat.last_heard();
+        if let Some(line) = seat.line.take() {
+            line.end();
+        }
+        true
+    }
+
+    /// It has nothing open and ends.
     pub(crate) fn leaves(&self, host: &str) {
         guard(&self.seats).remove(host);
         self.changed.notify_all();
@@ -131,8 +228,7 @@ impl Others {
 
     /// A host that may have the file open, if there is one.
     pub(crate) fn host_of(&self, file: FileId) -> Option<String> {
-        let may_have = |seat: &Seat| seat.files.as_ref().is_none_or(|files| files.contains(&file));
-        guard(&self.seats).iter().find(|(_, seat)| may_have(seat)).map(|(host, _)| host.clone())
+        guard(&self.seats).iter().find(|(_, seat)| seat.may_have(file)).map(|(host, _)| host.clone())
     }
 
     pub(crate) fn has(&self, file: FileId) -> bool {
@@ -147,14 +243,14 @@ impl Others {
         }
     }
 
-    /// Waits for hosts but `except` that may have the file open and whose line has ended a moment ago: a change of the master ends them all.
-    fn wait_for_lines(&self, file: FileId, except: Option<&str>) {
-        let may_have = |seat: &Seat| seat.files.as_ref().is_none_or(|files| files.contains(&file));
+    /// Waits for hosts but `except` that may have the file open and were not heard of for a moment, until they are heard of or silent: a change of the
+    /// master ends all lines.
+    pub(crate) fn wait_for_lines(&self, file: FileId, except: Option<&str>) {
         let left = |seats: &BTreeMap<String, Seat>| {
             let awaited = seats
                 .iter()
-                .filter(|(host, seat)| may_have(seat) && seat.line.is_none() && except != Some(host.as_str()));
-            awaited.map(|(_, seat)| self.timeout.saturating_sub(seat.lost.elapsed())).max().unwrap_or_default()
+                .filter(|(host, seat)| seat.may_have(file) && !seat.is_heard() && except != Some(host.as_str()));
+            awaited.map(|(_, seat)| self.timeout.saturating_sub(seat.last_heard().elapsed())).max().unwrap_or_default()
         };
         let mut seats = guard(&self.seats);
         loop {
@@ -162,7 +258,8 @@ impl Others {
             if left.is_zero() {
                 return;
             }
-            (seats, _) = self.changed.wait_timeout(seats, left).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.changed.wait_timeout(seats, left.min(CHECK_INTERVAL));
+            (seats, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -275,6 +372,10 @@ mod tests {
 
         fn number(&self) -> u64 {
             self.0
+        }
+
+        fn last_heard(&self) -> Instant {
+            Instant::now()
         }
 
         fn end(&self) {}

@@ -11,12 +11,14 @@ mod elsewhere;
 mod gate;
 mod host;
 
-pub(crate) use elsewhere::{Elsewhere, RemoteMove};
+pub(crate) use elsewhere::{Elsewhere, RemoteMove, Turn};
 pub(crate) use gate::ShutGate;
 
 use crate::context::Context;
+use crate::fencing;
 use crate::host_messages::Known;
 use crate::managed::{Inner, Managed};
+use crate::others::Others;
 use crate::rechecks::Rechecks;
 use host::{Host, ThisHost};
 use std::collections::{BTreeSet, HashSet};
@@ -220,10 +222,28 @@ impl Quiescing {
         let gate = ShutGate::new(self, managed);
         if let Some(others) = self.context.others() {
             // The file is as long as any host knows.
-            let size_bytes = others.shut(managed.file, managed.truncations.load(SeqCst))?;
+            let size_bytes = self.shut_elsewhere(others, managed)?;
             managed.extent.extend_to(size_bytes);
         }
         Ok(gate)
+    }
+
+    /// A host that is silent, before or when it is asked, is shut out where servers can do that; then it need not answer.
+    fn shut_elsewhere(&self, others: &Others, managed: &Managed) -> Result<u64, Refusal> {
+        let (file, truncations) = (managed.file, managed.truncations.load(SeqCst));
+        loop {
+            others.wait_for_lines(file, None);
+            fencing::shut_out_silent(&self.context, file)?;
+            let refusal = match others.shut(file, truncations) {
+                Ok(size_bytes) => return Ok(size_bytes),
+                Err(refusal) => refusal,
+            };
+            others.wait_for_lines(file, None);
+            // Each of them once: it is not asked again.
+            if !fencing::shut_out_silent(&self.context, file)? {
+                return Err(refusal);
+            }
+        }
     }
 
     fn open_everywhere(&self, managed: &Managed) {

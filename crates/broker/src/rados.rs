@@ -17,6 +17,7 @@ mod coordination;
 mod error;
 mod library;
 mod lock;
+mod members;
 mod monitors;
 mod operation;
 mod pool;
@@ -30,6 +31,7 @@ pub use coordination::{RadosCoordinator, RadosOptions, RadosTable, RadosTableErr
 pub use error::RadosError;
 pub use library::Library;
 pub use lock::{LockState, Renewal};
+pub(crate) use members::open_shared;
 use monitors::space_of;
 pub use operation::{Completion, Epoch, KeyRange, Operation, Piece};
 pub use pool::{Pool, Request};

@@ -44,7 +44,7 @@ impl Broker {
         let options = BrokerOptions::default();
         let state = Arc::new(Self::state_of(cluster, &options)?);
         let Some(lock) = state.try_lock()? else { return Ok(Vec::new()) };
-        damages(&state, &watched_servers(cluster, &Arc::new(lock), &options))
+        damages(&state, &watched_servers(cluster, &Arc::new(lock), &options, None))
     }
 
     /// Makes the table again if it is damaged or lost, and says what became of it.
@@ -52,7 +52,7 @@ impl Broker {
         let options = BrokerOptions::default();
         let state = Arc::new(Self::state_of(cluster, &options)?);
         let Some(lock) = state.try_lock()? else { return Ok(Vec::new()) };
-        let servers = watched_servers(cluster, &Arc::new(lock), &options);
+        let servers = watched_servers(cluster, &Arc::new(lock), &options, None);
         if damages(&state, &servers)?.is_empty() {
             return Ok(Vec::new());
         }

@@ -23,6 +23,7 @@
 //! | `e` path | [`Placement`] of a file that a plan expects |
 //! | `x` path | list of [`WantedReplicas`] of such a file |
 //! | `a` host | [`HostRecord`]: another host of the cluster may have files open |
+//! | `d` host | [`HostRecord`]: the host was shut out of the servers, and what it had open is closed |
 //! | `h` | [`HeadRecord`]: how many records there are and their digest, replaced with every transaction |
 //!
 //! Numbers in keys are big-endian (`keys`). A value is a record (`records`) followed by a checksum of 8 bytes (`sealed`).

@@ -20,7 +20,7 @@ use libc::c_int;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stripewise_capture::format::FileKey;
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::errno::ToErrno;
-use stripewise_store::file::{IoMode, StripedFile};
+use stripewise_store::file::{FileError, IoMode, StripedFile};
 
 static ON: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Of the last open that this thread has ended. No destructor: a plain value of the thread's static block.
+    static CLOSE_FAILURE: Cell<Option<Errno>> = const { Cell::new(None) };
+}
+
+/// Why what was written by the open that this thread has just ended may be lost.
+pub(crate) fn take_close_failure() -> Option<Errno> {
+    CLOSE_FAILURE.take()
+}
 
 static STATE: Mutex<State> =
     Mutex::new(State { directory: None, client: Connection::Unasked, opens: Vec::new(), free: Vec::new() });
@@ -224,6 +234,10 @@ impl Open {
             && let Err(error) = file.close()
         {
             process::log(Level::Warn, &[b"closing: ", error.to_string().as_bytes()]);
+            // Other faults leave what was written where it is; the program is told of this one as of a disk that failed.
+            if matches!(error, FileError::ShutOut { .. }) {
+                CLOSE_FAILURE.set(Some(error.errno()));
+            }
         }
         if unnamed && let (Some(id), Some(client)) = (id, connected()) {
             let _ = client.abandon(id);

@@ -28,6 +28,7 @@ impl ToErrno for FileError {
             FileError::NotWritable { .. } => Errno::BADF,
             FileError::AppendShared { .. } => Errno::OPNOTSUPP,
             FileError::Replaced { .. } => Errno::STALE,
+            FileError::ShutOut { .. } => Errno::IO,
         }
     }
 }
@@ -53,7 +54,8 @@ impl ToErrno for ServerError {
             ServerError::Missing { .. }
             | ServerError::Exists { .. }
             | ServerError::Unusable { .. }
-            | ServerError::NotAnswering { .. } => Errno::IO,
+            | ServerError::NotAnswering { .. }
+            | ServerError::ShutOut { .. } => Errno::IO,
             ServerError::NoSpace { .. } => Errno::NOSPC,
             ServerError::Denied { .. } => Errno::ACCESS,
             // What a server fails with is an I/O error to the program, whatever the server's own words; a full or forbidden one was named above.

@@ -209,6 +209,14 @@ pub enum ServerError {
         /// Seconds since the oldest call that hangs.
         waited_s: u64,
     },
+    /// Another host has shut this client out.
+    #[error(
+        "server {server}: this host did not answer the others of its cluster, or another took its place, and was shut out; its agent comes back as a new client"
+    )]
+    ShutOut {
+        /// Name of the server.
+        server: String,
+    },
     /// The server is full, or its quota is used up.
     #[error("server {server}: no space left")]
     NoSpace {

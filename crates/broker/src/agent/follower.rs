@@ -9,6 +9,7 @@ mod moves;
 mod moving;
 mod opening;
 
+use super::note_lost;
 use crate::agent_lanes::AgentLanes;
 use crate::connection::{Answer, Carried, Connection};
 use crate::context::Context;
@@ -17,7 +18,7 @@ use crate::guard;
 use crate::host_messages::{FromAgent, FromMaster, Known, Shown, Snapshot, ToAgent, ToMaster, decode, encode};
 use crate::identities::text_of;
 use crate::log::note;
-use crate::managed::Managed;
+use crate::managed::{Managed, memory_fault};
 use crate::others::Line;
 use crate::proof::{Granted, Proof};
 use crate::quiescing::Quiescing;
@@ -32,7 +33,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use stripewise_layout::{Direction, FileId, RegionIndex, ServerId};
 use stripewise_store::protocol::{Admin, Event, PROTOCOL_VERSION, Refusal, Reply, Request};
-use stripewise_store::server::ObjectName;
+use stripewise_store::server::{ObjectName, Operation, is_by_agent};
 
 /// How long the answer to a program's request is waited for: the master may have to wait for servers and other hosts.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(90);
@@ -61,10 +62,11 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Tells the master which files programs here have open, and takes their memory over.
+    /// Tells the master which files programs here have open, and takes their memory over. `is_first`: a former agent of this host may have sent what nobody heard of.
     pub(crate) fn start(
         context: Context,
         master: Arc<dyn Line>,
+        is_first: bool,
         hear: impl FnOnce(&Arc<Self>),
     ) -> Result<Arc<Self>, Refusal> {
         let context = Arc::new(context);
@@ -85,7 +87,7 @@ impl Follower {
         });
         // From here on it may be asked.
         hear(&follower);
-        match follower.take_over() {
+        match follower.take_over(is_first) {
             Ok(()) => Ok(follower),
             Err(refusal) => {
                 follower.end();
@@ -95,9 +97,25 @@ impl Follower {
     }
 
     /// Follows the files that programs here have open.
-    fn take_over(&self) -> Result<(), Refusal> {
+    fn take_over(&self, is_first: bool) -> Result<(), Refusal> {
+        let admission = match self.ask(&ToMaster::Join)? {
+            FromMaster::Admitted { admission, is_shut_out } => {
+                if is_shut_out {
+                    self.lose_files()?;
+                }
+                admission
+            }
+            FromMaster::Refused(refusal) => return Err(refusal),
+            other => return Err(unexpected(&other)),
+        };
+        if let Some(membership) = self.context.membership() {
+            membership.admit(admission);
+        }
+        if is_first {
+            self.come_to_servers()?;
+        }
         let held = self.held_files();
-        let holding = ToMaster::Holding { files: held.iter().map(|(file, _)| *file).collect() };
+        let holding = ToMaster::Holding { admission, files: held.iter().map(|(file, _)| *file).collect() };
         match self.ask(&holding)? {
             FromMaster::Heard => {}
             other => return Err(unexpected(&other)),
@@ -114,6 +132,22 @@ impl Follower {
         }
         *guard(&self.has_all) = true;
         self.followed.notify_all();
+        Ok(())
+    }
+
+    /// Programs that a former agent of this host served may have died since, and hold nothing. What that agent sent for them takes no effect any more when the
+    /// master hears so.
+    fn come_to_servers(&self) -> Result<(), Refusal> {
+        let servers = (0..).map(ServerId).zip(&self.context.cluster().servers);
+        let by_agent = servers.filter(|(_, server)| is_by_agent(&server.url)).map(|(number, _)| number);
+        let probed = self.context.perform_together(by_agent.map(|number| (number, Operation::Probe)));
+        Ok(probed.into_iter().try_for_each(|outcome| outcome.map(drop))?)
+    }
+
+    /// The host was shut out while it did not answer.
+    fn lose_files(&self) -> Result<(), Refusal> {
+        let lost = self.context.lost().lose_all(self.context.state());
+        note_lost(self.context.log(), &lost.map_err(|(file, errno)| memory_fault(file)(errno))?);
         Ok(())
     }
 

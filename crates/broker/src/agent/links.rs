@@ -7,7 +7,7 @@ use crate::host_messages::{FromAgent, FromMaster, encode};
 use crate::hosts::{Hears, LinkError, Peer};
 use crate::others::{Line, Others};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stripewise_store::protocol::Refusal;
 
 /// A link as the way to a host.
@@ -20,6 +20,10 @@ impl Line for PeerLine {
 
     fn number(&self) -> u64 {
         self.0.number()
+    }
+
+    fn last_heard(&self) -> Instant {
+        self.0.last_heard()
     }
 
     fn end(&self) {

@@ -10,6 +10,7 @@ use crate::log::note;
 use crate::managed::Managed;
 use crate::others::{Line, Others};
 use crate::parts::Parts;
+use crate::rmt::{MappingStore, RmtError, Table};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -26,6 +27,7 @@ const REGIONS_AT_ONCE: u32 = 1024;
 /// Answers agents.
 pub(crate) struct Master {
     others: Arc<Others>,
+    table: Box<dyn MappingStore>,
     /// None until what the last master left is ended.
     parts: Mutex<Option<Arc<Parts>>>,
     connections: Mutex<BTreeMap<String, Arc<Connection>>>,
@@ -44,8 +46,8 @@ fn regions_of(request: &Request) -> Option<(FileId, RegionIndex, RegionIndex)> {
 }
 
 impl Master {
-    pub(crate) fn new(others: &Arc<Others>) -> Self {
-        Self { others: Arc::clone(others), parts: Mutex::default(), connections: Mutex::default() }
+    pub(crate) fn new(others: &Arc<Others>, table: Box<dyn MappingStore>) -> Self {
+        Self { others: Arc::clone(others), table, parts: Mutex::default(), connections: Mutex::default() }
     }
 
     /// From here on requests are answered.
@@ -63,19 +65,14 @@ impl Master {
         let parts = guard(&self.parts).clone();
         let answer = match (decode(question), parts) {
             (Err(what), _) => FromMaster::Refused(Refusal::Invalid { what }),
-            (Ok(ToMaster::Holding { files }), parts) => {
-                if let Some(parts) = &parts {
-                    self.end_moves_for(host, parts);
-                }
-                self.others.holds(host, Arc::clone(line), files);
-                match parts.map(|parts| parts.context().table().note_host(host, true)) {
-                    // What it holds is known; it is to come again when requests are answered.
-                    None => FromMaster::NotMaster,
-                    Some(Ok(())) => FromMaster::Heard,
-                    Some(Err(error)) => FromMaster::Refused(error.into()),
-                }
+            (Ok(ToMaster::Join), _) => self.admit(host).unwrap_or_else(|error| FromMaster::Refused(error.into())),
+            (Ok(ToMaster::Holding { admission, files }), parts) => {
+                let held = self.holds(host, parts.as_ref(), line, admission, files);
+                held.unwrap_or_else(|error| FromMaster::Refused(error.into()))
             }
             (Ok(_), None) => FromMaster::NotMaster,
+            // It was shut out since it said what it holds, or came back over another line.
+            (Ok(_), Some(_)) if !self.others.is_line_of(host, line.number()) => FromMaster::NotMaster,
             (Ok(ToMaster::Reopen { file, size_bytes }), Some(parts)) => self.reopen(host, &parts, file, size_bytes),
             (Ok(ToMaster::Leaving), Some(parts)) => {
                 self.leave(host, &parts);
@@ -91,6 +88,59 @@ impl Master {
             }
         };
         encode(&answer)
+    }
+
+    fn admit(&self, host: &str) -> Result<FromMaster, RmtError> {
+        // Who is just being shut out is told afterwards.
+        let _shut_out = self.others.shut_out();
+        let is_shut_out = Table::is_shut_out_in(self.table.as_ref(), host)?;
+        Ok(FromMaster::Admitted { admission: self.others.next_turn(), is_shut_out })
+    }
+
+    fn holds(
+        &self,
+        host: &str,
+        parts: Option<&Arc<Parts>>,
+        line: &Arc<dyn Line>,
+        admission: u64,
+        files: Vec<FileId>,
+    ) -> Result<FromMaster, RmtError> {
+        if let Some(parts) = parts {
+            self.end_moves_for(host, parts);
+        }
+        let mut left = None;
+        {
+            let shut_out = self.others.shut_out();
+            if !self.others.is_of_this_master(admission) || shut_out.get(host).is_some_and(|last| *last >= admission) {
+                return Ok(FromMaster::NotMaster);
+            }
+            if Table::is_shut_out_in(self.table.as_ref(), host)? {
+                // What it had open before is closed, and it says that it knows.
+                left = guard(&self.connections).remove(host);
+            }
+            self.others.holds(host, Arc::clone(line), files);
+            // Else what it holds is known; it is to come again when requests are answered.
+            if let Some(parts) = parts {
+                parts.context().table().note_host(host, true)?;
+                parts.context().table().note_shut_out(host, false)?;
+            }
+        }
+        if let (Some(connection), Some(parts)) = (left, parts) {
+            parts.connection_ended(&connection);
+        }
+        Ok(if parts.is_some() { FromMaster::Heard } else { FromMaster::NotMaster })
+    }
+
+    /// Hosts that have departed have nothing open any more.
+    pub(crate) fn forget_departed(&self) {
+        let Some(parts) = guard(&self.parts).clone() else { return };
+        let departed: Vec<_> = {
+            let _shut_out = self.others.shut_out();
+            let mut connections = guard(&self.connections);
+            let hosts: Vec<_> = connections.keys().filter(|host| !self.others.is_there(host)).cloned().collect();
+            hosts.iter().filter_map(|host| connections.remove(host)).collect()
+        };
+        departed.iter().for_each(|connection| parts.connection_ended(connection));
     }
 
     fn connection(&self, host: &str) -> Arc<Connection> {

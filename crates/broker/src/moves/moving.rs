@@ -21,6 +21,7 @@ use super::beginning::{BeginError, failed};
 use super::copying::{Copier, Fault, Speed};
 use crate::describing::servers_of;
 use crate::discards::Discard;
+use crate::fencing;
 use crate::guard;
 use crate::host_messages::Snapshot;
 use crate::log::note;
@@ -28,7 +29,7 @@ use crate::managed::{AbortReason, ActiveMove, Inner, Managed};
 use crate::move_queue::{Outcome, Task};
 use crate::objects::stripe_servers;
 use crate::placements::with_layout;
-use crate::quiescing::{Elsewhere, Patience, RemoteMove, STOPPED_PATIENCE};
+use crate::quiescing::{Elsewhere, Patience, RemoteMove, STOPPED_PATIENCE, Turn};
 use crate::rmt::{Changes, RegionRecord, ReplicaRecord};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -92,6 +93,10 @@ impl Moves {
             Err(Refusal::UnknownFile { .. }) => return Outcome::Failed("the file was removed".to_owned()),
             Err(refusal) => return Outcome::Failed(refusal.to_string()),
         };
+        // A host that does not answer would not take part.
+        if let Err(refusal) = fencing::shut_out_silent(&self.context, task.file) {
+            return Outcome::PutBack(refusal.to_string());
+        }
         let begun = self.begin_move(task, &managed);
         drop(beginning);
         let active = match begun {
@@ -152,7 +157,7 @@ struct Move<'a> {
     active: &'a Arc<ActiveMove>,
     number: MoveNumber,
     /// What other hosts call it.
-    turn: u64,
+    turn: Turn,
     /// Who died inside, and whose writes have been copied since.
     dead: HashSet<(ProcessSlot, Incarnation)>,
     /// Servers may have been told that the region lies at its new place.

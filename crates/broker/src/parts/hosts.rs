@@ -2,6 +2,7 @@
 
 use super::Parts;
 use crate::connection::Connection;
+use crate::fencing;
 use crate::guard;
 use crate::log::note;
 use crate::managed::{Managed, unknown};
@@ -59,11 +60,13 @@ impl Parts {
                 what: format!("host {host} answers; end the programs and the agent there, and it leaves by itself"),
             }),
             Some((_, false, _)) => {
-                self.base.context.table().note_host(host, false)?;
                 for file in self.base.files.ids() {
                     self.end_moves_for_host(file, host);
                 }
-                others.leaves(host);
+                if !fencing::shut_out_forgotten(&self.base.context, others, host)? {
+                    self.base.context.table().note_host(host, false)?;
+                    others.departs(host);
+                }
                 note!(self.base.context.log(), warn, host, "the host is forgotten: what it had open counts as closed");
                 Ok(())
             }

@@ -9,8 +9,11 @@
 //! counts as marked.
 
 use super::Quiescing;
+use crate::fencing;
 use crate::host_messages::{FromAgent, MoveStep, Snapshot, ToAgent};
 use crate::managed::{Inner, Managed};
+use crate::others::Others;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use stripewise_layout::RegionIndex;
@@ -34,22 +37,31 @@ pub(crate) struct RemoteMove<'a> {
     pub(crate) region: RegionIndex,
     /// Move slot of the marks.
     pub(crate) slot: u8,
+    pub(crate) turn: Turn,
+}
+
+/// What a move is called on other hosts, and with whom it began.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn {
     /// See [`crate::others::Others::next_turn`].
-    pub(crate) turn: u64,
+    number: u64,
+    /// See [`crate::others::Others::departures`].
+    departures: u64,
 }
 
 impl Quiescing {
     /// What a new move is called on other hosts.
-    pub(crate) fn next_turn(&self) -> u64 {
-        self.context.others().map_or(0, |others| others.next_turn())
+    pub(crate) fn next_turn(&self) -> Turn {
+        let of = |others: &Arc<Others>| Turn { number: others.next_turn(), departures: others.departures() };
+        self.context.others().map_or(Turn { number: 0, departures: 0 }, of)
     }
 
     /// Has all hosts take the step. Marks and sizes that they hand over are this host's too, also where another host did not take the step: nobody
-    /// hands them over again. Returns whether a writer died on one of them.
+    /// hands them over again. Returns whether a writer died on one of them. An error as well where a host has departed since the move began: nobody has its marks.
     fn ask_hosts(&self, of: RemoteMove<'_>, step: MoveStep, work: Duration) -> Result<bool, Elsewhere> {
         let Some(others) = self.context.others() else { return Ok(false) };
         let file = of.managed.file;
-        let question = ToAgent::Move { file, region: of.region, turn: of.turn, step };
+        let question = ToAgent::Move { file, region: of.region, turn: of.turn.number, step };
         let (mut has_died, mut stuck) = (false, None);
         for answer in others.ask_of(file, &question, work).map_err(Elsewhere::Refused)? {
             match answer {
@@ -63,6 +75,10 @@ impl Quiescing {
                 FromAgent::Stuck(who) => stuck = Some(who),
                 _ => {}
             }
+        }
+        if others.departures() != of.turn.departures {
+            let holder = "a host that was shut out while the region moved; the move begins again".to_owned();
+            return Err(Elsewhere::Refused(Refusal::Busy { file, holder }));
         }
         stuck.map_or(Ok(has_died), |who| Err(Elsewhere::Stuck(who)))
     }
@@ -115,6 +131,7 @@ impl Quiescing {
     pub(crate) fn drain_elsewhere(&self, managed: &Managed, region: RegionIndex) -> Result<(), Refusal> {
         let Some(others) = self.context.others() else { return Ok(()) };
         let file = managed.file;
+        fencing::shut_out_silent(&self.context, file)?;
         for answer in others.ask_of(file, &ToAgent::Drain { file, region }, READERS_PATIENCE)? {
             if let FromAgent::Stuck(holder) = answer {
                 return Err(Refusal::Busy { file, holder });

@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+/// For how long a process that may live on is shut out, in seconds; Ceph's own hour may be over before it goes on.
+const ALIVE_S: u32 = 30 * 24 * 3600;
+
 /// How to find a Ceph and how long to wait for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectOptions {
@@ -216,9 +219,23 @@ impl Connection {
     /// # Errors
     /// [`RadosError::Denied`] where this user may not do that (it needs `profile rbd` or `allow command "osd blocklist"` for the monitors).
     pub fn shut_out(&self, addresses: &str) -> Result<(), RadosError> {
+        // As long as the cluster is set to.
+        self.shut_out_for(addresses, 0)
+    }
+
+    /// The same of a process that may live on: for longer than any is stopped, or cut off, and goes on.
+    ///
+    /// # Errors
+    /// As of [`Self::shut_out`].
+    pub fn shut_out_alive(&self, addresses: &str) -> Result<(), RadosError> {
+        self.shut_out_for(addresses, ALIVE_S)
+    }
+
+    /// 0 seconds: see `mon_osd_blocklist_default_expire`.
+    fn shut_out_for(&self, addresses: &str, seconds: u32) -> Result<(), RadosError> {
         let address = c_string(addresses, "an address")?;
-        // SAFETY: a string that ends with zero; the function reads it, whatever its declaration says. 0: for as long as the cluster is set to.
-        let status = unsafe { (self.library.blocklist_add)(self.cluster, address.as_ptr().cast_mut(), 0) };
+        // SAFETY: a string that ends with zero; the function reads it, whatever its declaration says.
+        let status = unsafe { (self.library.blocklist_add)(self.cluster, address.as_ptr().cast_mut(), seconds) };
         self.check(status, "blocklisting a client")?;
         // From here on operations carry the new map's number, and a server takes in that map before it does them.
         // SAFETY: a connected cluster.

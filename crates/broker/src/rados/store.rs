@@ -4,11 +4,11 @@
 //!
 //! | object | what |
 //! |---|---|
-//! | `server` | the marker. Its keys say which cluster and server the pool is, and under which addresses its agent is known |
+//! | `server` | the marker. Its keys say which cluster and server the pool is, and under which addresses its agent is known; where several hosts share the cluster, see `members` |
 //! | `FILE` | a file's description; its keys name the file's objects, each before it is made and until it is removed |
 //! | `FILE/REGION.GENERATION` | an object, with its epoch as an attribute |
 //!
-//! Whoever opens a server shuts out the agent that had it before: what that one sent and nobody heard of must not arrive later. Only
+//! Whoever opens a server of a cluster of one host shuts out the agent that had it before: what that one sent and nobody heard of must not arrive later. Only
 //! the holder of the broker's lock opens servers, so the other one is gone.
 
 use super::connection::shared;
@@ -27,10 +27,10 @@ use stripewise_store::server::{
 };
 
 /// Name of the marker.
-const MARKER: &str = "server";
+pub(super) const MARKER: &str = "server";
 const CLUSTER: &str = "cluster";
 const SERVER: &str = "server";
-const AGENT: &str = "agent";
+pub(super) const AGENT: &str = "agent";
 /// In a description's name its keys are objects; no object is called so.
 const NO_VALUE: &[u8] = b"";
 /// After which those who only look at a server give an operation up.
@@ -172,7 +172,7 @@ impl RadosServer {
     }
 
     /// What the marker says, if it is this server's.
-    fn check_marker(&self) -> Result<BTreeMap<String, Vec<u8>>, ServerError> {
+    pub(super) fn check_marker(&self) -> Result<BTreeMap<String, Vec<u8>>, ServerError> {
         let pool = self.pool.name();
         let keys: BTreeMap<String, Vec<u8>> = match self.pool.keys(MARKER) {
             Ok(keys) => keys.into_iter().collect(),
@@ -180,7 +180,7 @@ impl RadosServer {
                 let cluster = &self.cluster;
                 return Err(self.unusable(format!("pool {pool} holds nothing of cluster {cluster}; another pool was meant, or its objects were removed")));
             }
-            Err(error) => return Err(self.unusable(error.to_string())),
+            Err(error) => return Err(self.fault(None, error)),
         };
         let is = |key: &str, expected: &str| keys.get(key).is_some_and(|found| found == expected.as_bytes());
         if is(CLUSTER, &self.cluster) && is(SERVER, &self.name) {
@@ -204,7 +204,11 @@ impl RadosServer {
         space_of(self.pool.connection(), self.pool.name()).map_err(|error| self.fault(None, error))
     }
 
-    fn fault(&self, object: Option<ObjectName>, error: RadosError) -> ServerError {
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(super) fn fault(&self, object: Option<ObjectName>, error: RadosError) -> ServerError {
         fault(&self.name, object, error)
     }
 
@@ -271,6 +275,7 @@ fn fault(server: &str, object: Option<ObjectName>, error: RadosError) -> ServerE
         }
         (RadosError::Exists { .. }, Some(object)) => ServerError::Exists { server, object },
         (RadosError::Full { .. }, _) => ServerError::NoSpace { server },
+        (RadosError::Blocklisted { .. }, _) => ServerError::ShutOut { server },
         (error, _) => ServerError::Unusable { server, what: error.to_string() },
     }
 }
@@ -494,6 +499,14 @@ impl ObjectStore for RadosServer {
     fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
         let names = self.pool.list().map_err(|error| self.fault(None, error))?;
         Ok(names.iter().filter_map(|name| parse_name(name)).collect())
+    }
+
+    fn fence_host(&self, host: &str, admission: u64) -> Result<(), ServerError> {
+        self.shut_host_out(host, admission)
+    }
+
+    fn is_shut_out(&self) -> bool {
+        self.pool.connection().is_shut_out()
     }
 
     fn free_bytes(&self) -> Result<u64, ServerError> {

@@ -5,6 +5,7 @@ use super::records::{HostRecord, encode};
 use super::{MappingStore, RmtError, SCAN, Table};
 
 const HOSTS: &[u8] = b"a";
+const SHUT_OUT: u8 = b'd';
 
 impl Table {
     /// Those that are noted in a store, which need not be open as a table yet.
@@ -18,6 +19,24 @@ impl Table {
                 Some((last, _)) => after = Some(last),
                 None => return Ok(all),
             }
+        }
+    }
+
+    /// Whether a host was shut out of the servers, and has not come back since.
+    pub fn is_shut_out(&self, host: &str) -> Result<bool, RmtError> {
+        Self::is_shut_out_in(self.store.as_ref(), host)
+    }
+
+    /// The same, of a store that need not be open as a table yet.
+    pub fn is_shut_out_in(store: &dyn MappingStore, host: &str) -> Result<bool, RmtError> {
+        Ok(store.get(&name_key(SHUT_OUT, host)?)?.is_some())
+    }
+
+    /// Notes, durably, that a host is shut out, or that it is not any more.
+    pub fn note_shut_out(&self, host: &str, is_shut_out: bool) -> Result<(), RmtError> {
+        match self.is_shut_out(host)? == is_shut_out {
+            true => Ok(()),
+            false => self.set(name_key(SHUT_OUT, host)?, is_shut_out.then(|| encode(&HostRecord {}))),
         }
     }
 

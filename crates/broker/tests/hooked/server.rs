@@ -73,7 +73,7 @@ impl<'a> Call<'a> {
     /// What a test may want to know of an operation; nothing of those that ask no more than what the store is.
     fn of(operation: &Operation<'a>) -> Self {
         match operation {
-            Operation::Probe => Call::Probe,
+            Operation::Probe | Operation::FenceHost { .. } => Call::Probe,
             Operation::Standing | Operation::FreeBytes => Call::FreeBytes,
             Operation::Create { object, .. } => Call::Create(*object),
             Operation::Open(object, _) => Call::Open(*object),

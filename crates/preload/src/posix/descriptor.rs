@@ -2,6 +2,7 @@
 
 use crate::capture;
 use crate::descriptors::{self, Known, lookup};
+use crate::managed;
 use crate::process;
 use crate::real::interpose;
 use crate::redirect;
@@ -106,8 +107,13 @@ interpose! {
                 None
             }
         };
+        let _ = managed::take_close_failure();
         forget(fd);
-        let result = real(fd);
+        let failure = managed::take_close_failure();
+        let result = match (real(fd), failure) {
+            (0, Some(errno)) => process::fail(errno),
+            (result, _) => result,
+        };
         if let Some(key) = key {
             capture::event(Call::Close, key, NO_OFFSET, 0, start, i64::from(result));
         }

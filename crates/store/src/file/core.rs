@@ -4,7 +4,7 @@ use super::error::FileError;
 use crate::client::{ClientError, Core, OpenFile};
 use crate::protocol::Request;
 use crate::server::ServerError;
-use crate::shared::control::{ControlBlock, MAX_REGIONS, RegionState};
+use crate::shared::control::{ControlBlock, Life, MAX_REGIONS, RegionState};
 use crate::shared::extent::Extent;
 use crate::shared::robust::{self, RobustGuard};
 use crate::shared::slots::Slots;
@@ -26,7 +26,12 @@ impl FileCore {
 
     /// Closes the open, with its last handle.
     pub(super) fn close(mut self) -> Result<(), FileError> {
-        self.open.close().map_err(|source| self.broker(source))
+        let closed = self.open.close().map_err(|source| self.broker(source));
+        // What was written by it may not have come to the size that others see.
+        match self.control().life() == Life::Lost && self.is_writable() {
+            true => Err(FileError::ShutOut { file: self.id() }),
+            false => closed,
+        }
     }
 
     #[inline]
@@ -113,7 +118,12 @@ impl FileCore {
     }
 
     pub(super) fn check_not_replaced(&self) -> Result<(), FileError> {
-        if self.open.is_replaced() { Err(FileError::Replaced { file: self.id() }) } else { Ok(()) }
+        let file = self.id();
+        match (self.control().life(), self.open.is_replaced()) {
+            (Life::Lost, _) => Err(FileError::ShutOut { file }),
+            (_, true) => Err(FileError::Replaced { file }),
+            (_, false) => Ok(()),
+        }
     }
 
     /// Takes a lock of the extent for this process.

@@ -83,4 +83,12 @@ pub enum FileError {
         /// The managed file.
         file: FileId,
     },
+    /// The other hosts of the cluster went on without this one while the file was open.
+    #[error(
+        "file {file}: this host did not answer the cluster's master and was shut out; what was written here and neither synced nor closed may be lost. Close the file and open it again"
+    )]
+    ShutOut {
+        /// The managed file.
+        file: FileId,
+    },
 }

@@ -109,6 +109,8 @@ impl Durability {
             return Ok(());
         }
         file.ask(&Request::Sync { file: file.id() })?;
+        // The memory whose size was to be told may be none any more since.
+        file.check_not_replaced()?;
         if extent.is_writable() {
             for (region, written) in synced.into_iter().zip(writes) {
                 extent.mark_synced(region, written);
@@ -148,7 +150,8 @@ impl Durability {
         if is_covered && regions.iter().all(|region| has_durable_names(file, *region)) {
             return Ok(());
         }
-        file.ask(&Request::Sync { file: file.id() })
+        file.ask(&Request::Sync { file: file.id() })?;
+        file.check_not_replaced()
     }
 
     /// Once for each open: the broker wrote its text, and without that the data would not be found after a power failure.

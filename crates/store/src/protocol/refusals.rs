@@ -140,6 +140,7 @@ impl From<&ServerError> for Refusal {
             | ServerError::Exists { server, .. }
             | ServerError::Unusable { server, .. }
             | ServerError::NotAnswering { server, .. }
+            | ServerError::ShutOut { server }
             | ServerError::Denied { server }
             | ServerError::Os { server, .. } => Refusal::Server { server: server.clone(), what },
         }

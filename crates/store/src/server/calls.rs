@@ -36,6 +36,7 @@ impl Operation<'_> {
             Operation::Descriptions => store.descriptions().map(Outcome::Descriptions),
             Operation::Objects => store.objects().map(Outcome::Objects),
             Operation::FreeBytes => store.free_bytes().map(Outcome::Bytes),
+            Operation::FenceHost { host, admission } => store.fence_host(host, *admission).map(done),
             Operation::InTurn(operations) => in_turn(operations, |operation| operation.run_on(store)),
         }
     }
@@ -65,6 +66,7 @@ impl Operation<'_> {
             Operation::Descriptions => Operation::Descriptions,
             Operation::Objects => Operation::Objects,
             Operation::FreeBytes => Operation::FreeBytes,
+            Operation::FenceHost { host, admission } => Operation::FenceHost { host: own(host), admission },
             Operation::InTurn(operations) => {
                 let kept = operations.into_iter().map(Operation::into_kept);
                 return kept.collect::<Result<_, _>>().map(KeptOperation::InTurn);

@@ -65,6 +65,11 @@ pub trait Decorator: Send + Sync {
         self.inner().is_ok_and(|inner| inner.is_changing(file))
     }
 
+    /// [`ObjectStore::is_shut_out`].
+    fn is_shut_out(&self) -> bool {
+        self.inner().is_ok_and(ObjectStore::is_shut_out)
+    }
+
     /// [`ObjectStore::device_time`].
     fn device_time(&self) -> Option<&dyn DeviceTime> {
         self.inner().ok()?.device_time()
@@ -171,6 +176,14 @@ impl<D: Decorator> ObjectStore for D {
 
     fn is_changing(&self, file: FileId) -> bool {
         Decorator::is_changing(self, file)
+    }
+
+    fn fence_host(&self, host: &str, admission: u64) -> Result<(), ServerError> {
+        self.perform(Operation::FenceHost { host: host.into(), admission })?.into_done(Decorator::name(self))
+    }
+
+    fn is_shut_out(&self) -> bool {
+        Decorator::is_shut_out(self)
     }
 
     fn device_time(&self) -> Option<&dyn DeviceTime> {

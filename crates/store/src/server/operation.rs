@@ -82,6 +82,13 @@ pub enum Operation<'a> {
     Objects,
     /// [`free_bytes`](super::ObjectStore::free_bytes).
     FreeBytes,
+    /// [`fence_host`](super::ObjectStore::fence_host).
+    FenceHost {
+        /// The host that is shut out.
+        host: Cow<'a, str>,
+        /// The highest admission with which it does not come in any more.
+        admission: u64,
+    },
     /// These, each after the one before it succeeded; the first error is the whole call's.
     InTurn(Vec<Self>),
 }

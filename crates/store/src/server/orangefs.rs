@@ -15,6 +15,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     ownership: false,
     syncing: Syncing::DataAndNames,
     guarded_writes: false,
+    fences_hosts: false,
     max_object_bytes: i64::MAX as u64,
     coherent_between_hosts: true,
     free_space: FreeSpace::OfFileSystem,

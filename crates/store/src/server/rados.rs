@@ -31,6 +31,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     ownership: false,
     syncing: Syncing::Nothing,
     guarded_writes: true,
+    fences_hosts: true,
     max_object_bytes: MAX_OBJECT_BYTES,
     coherent_between_hosts: true,
     free_space: FreeSpace::OfFileSystem,

@@ -49,6 +49,8 @@ pub struct Capabilities {
     pub syncing: Syncing,
     /// A write can be made to fail where the object's epoch has passed. No store of one host needs that: lanes keep late writers out.
     pub guarded_writes: bool,
+    /// [`ObjectStore::fence_host`] can be done, and hosts that share a cluster can use the store at once.
+    pub fences_hosts: bool,
     /// Longest object, in bytes.
     pub max_object_bytes: u64,
     /// What one host has written every other host reads.
@@ -65,6 +67,7 @@ impl Capabilities {
         ownership: true,
         syncing: Syncing::DataAndNames,
         guarded_writes: false,
+        fences_hosts: false,
         max_object_bytes: i64::MAX as u64,
         coherent_between_hosts: false,
         free_space: FreeSpace::OfFileSystem,
@@ -174,6 +177,19 @@ pub trait ObjectStore: Send + Sync {
 
     /// Free bytes of the underlying store.
     fn free_bytes(&self) -> Result<u64, ServerError>;
+
+    /// Shuts out the agent of another host of the cluster: when this returns, nothing that it has sent or will send takes effect any more, until it
+    /// opens the server with an admission above this one. A host that never opened the server is no error. An error where the store cannot do
+    /// that ([`Capabilities::fences_hosts`]).
+    fn fence_host(&self, host: &str, _admission: u64) -> Result<(), ServerError> {
+        let what = format!("it cannot shut out host {host}, which may go on writing");
+        Err(ServerError::Unusable { server: self.name().to_owned(), what })
+    }
+
+    /// Whether this client was shut out, as far as its calls have shown.
+    fn is_shut_out(&self) -> bool {
+        false
+    }
 
     /// Whether a truncation of one of the file's objects, of which the caller was told that it failed, may yet happen.
     fn is_changing(&self, _file: FileId) -> bool {

@@ -450,6 +450,11 @@ impl Decorator for WatchedServer {
     }
 
     /// Asked of a server that is open; opening one may hang.
+    fn is_shut_out(&self) -> bool {
+        self.backend.opened.get().is_some_and(|server| server.is_shut_out())
+    }
+
+    /// Asked of a server that is open; opening one may hang.
     fn device_time(&self) -> Option<&dyn DeviceTime> {
         self.backend.opened.get()?.device_time()
     }

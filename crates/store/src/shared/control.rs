@@ -6,7 +6,7 @@
 //! | 8 | 8 | file id |
 //! | 16 | 16 | boot id of the host when the block was built |
 //! | 32 | 8 | region size in bytes |
-//! | 40 | 4 | life: 0 being made, 1 live, 2 gone (objects freed or file released) |
+//! | 40 | 4 | life: 0 being made, 1 live, 2 gone (objects freed or file released), 3 lost (the host was shut out of its cluster while it was in use) |
 //! | 44 | 4 | gate: 0 open; odd while the file is held exclusively (truncation, release) |
 //! | 48 | 4 | layout words used |
 //! | 52 | 4 | flags. 1, leftovers: a server may hold bytes beyond the size, which must be cut before a gap is left there. 2: requests are observed. 4: the broker appended to descriptions what no sync has covered yet. 8: other hosts use the file too, and what is shown here may lag behind. From bit 16 on: the number of the observation |
@@ -90,6 +90,8 @@ pub enum Life {
     Live,
     /// Objects are freed, or belong to an ordinary file again: open the path again.
     Gone,
+    /// The host was shut out of its cluster while programs here used this memory: what they made of the file's size may be lost. Other memory has taken its place.
+    Lost,
 }
 
 /// A truncation under way, for a successor of its broker.
@@ -220,6 +222,7 @@ impl ControlBlock {
         match self.map.half(LIFE_AT).load(SeqCst) {
             0 => Life::Making,
             1 => Life::Live,
+            3 => Life::Lost,
             _ => Life::Gone,
         }
     }

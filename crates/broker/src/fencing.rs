@@ -1,0 +1,87 @@
+//! Hosts that do not answer, and do no harm any more.
+//!
+//! A host that is cut off, or whose agent is stopped, goes on doing I/O on what it knows, or will when it runs again. While that may be, nothing that it has open
+//! is moved, truncated or freed. Where every server can shut a host out ([`ObjectStore::fence_host`]), the master has that done as soon as it needs the answer
+//! of a host of which nothing was heard for the host timeout. Its steps:
+//!
+//! 1. The table says, durably, that the host is shut out and that what it has open is closed.
+//! 2. Every server shuts its agent out. From here on nothing that the host sends takes effect, however late it comes.
+//! 3. The host counts no more ([`Others::departs`]). Moves under way are given up, since nobody has its marks; they begin again, and copy everything.
+//!
+//! A host that fails in the middle of this, or a master, leaves a host that may have its files open and is to be told that it has not: it is shut out again when its
+//! answer is needed.
+//!
+//! When the host comes back it is told so. It abandons what its programs had open ([`crate::lost_files`]), is admitted by a higher number, and
+//! opens the servers as a new client.
+
+use crate::context::Context;
+use crate::log::note;
+use crate::others::Others;
+use stripewise_layout::{FileId, ServerId};
+use stripewise_store::protocol::Refusal;
+use stripewise_store::server::{Operation, ServerError, capabilities_by_agent};
+
+/// Whether a host can be shut out of all servers of the cluster.
+fn can_fence(context: &Context) -> bool {
+    let can = |capabilities: stripewise_store::server::Capabilities| capabilities.fences_hosts;
+    context.cluster().servers.iter().all(|server| capabilities_by_agent(&server.url).is_some_and(can))
+}
+
+/// Shuts out the hosts that may have the file open and are silent. Returns whether there was one. An error: one could not be shut out of a server, and counts
+/// as before.
+pub(crate) fn shut_out_silent(context: &Context, file: FileId) -> Result<bool, Refusal> {
+    let Some(others) = context.others() else { return Ok(false) };
+    let silent = others.silent_hosts_of(file);
+    if silent.is_empty() || !can_fence(context) {
+        return Ok(false);
+    }
+    let mut any = false;
+    for host in silent {
+        any |= shut_out(context, others, &host, Why::Silent)?;
+    }
+    Ok(any)
+}
+
+/// The same of a host that a person says is gone. `false`: servers cannot shut it out.
+pub(crate) fn shut_out_forgotten(context: &Context, others: &Others, host: &str) -> Result<bool, Refusal> {
+    if !can_fence(context) {
+        return Ok(false);
+    }
+    shut_out(context, others, host, Why::Forgotten).map(|_| true)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Silent,
+    Forgotten,
+}
+
+fn shut_out(context: &Context, others: &Others, host: &str, why: Why) -> Result<bool, Refusal> {
+    let mut shut_out = others.shut_out();
+    // It may have come back, or gone, meanwhile.
+    let is_gone = others.end_silent(host) || (why == Why::Forgotten && !others.answers(host));
+    if !is_gone {
+        return Ok(false);
+    }
+    context.table().note_shut_out(host, true)?;
+    let admission = others.next_turn();
+    // Before the servers are asked: what the host was told before holds no more, however many of them do it.
+    shut_out.insert(host.to_owned(), admission);
+    context.step("fence: noted");
+    let fence = |number| (ServerId(number), Operation::FenceHost { host: host.into(), admission });
+    let fenced = context.perform_together((0..).take(context.servers().len()).map(fence));
+    fenced.into_iter().try_for_each(|outcome| outcome.map(drop)).map_err(|error: ServerError| {
+        note!(context.log(), warn, host, %error, "a host that does not answer cannot be shut out");
+        Refusal::from(error)
+    })?;
+    context.step("fence: shut out");
+    context.table().note_host(host, false)?;
+    others.departs(host);
+    note!(
+        context.log(),
+        warn,
+        host,
+        "the host does not answer and is shut out of all servers: what it had open counts as closed"
+    );
+    Ok(true)
+}

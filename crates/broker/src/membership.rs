@@ -1,0 +1,45 @@
+//! A host as one of those that share a cluster's servers.
+//!
+//! The master admits hosts, each time by a higher number. A server that another host may shut this one out of is opened with the number of the present
+//! admission, and refuses one that is not above the number by which the host was shut out last. So an agent that was stopped, and goes on after the
+//! others went on without it, opens nothing any more before it was admitted again.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Who opens servers.
+pub(crate) struct Membership {
+    host: String,
+    is_master: bool,
+    /// 0: not admitted.
+    admission: AtomicU64,
+}
+
+impl Membership {
+    /// The master's: `first_number` is higher than whatever a master before it gave out.
+    pub(crate) fn of_master(host: &str, first_number: u64) -> Self {
+        Self { host: host.to_owned(), is_master: true, admission: AtomicU64::new(first_number) }
+    }
+
+    /// Of a host that has yet to be admitted.
+    pub(crate) fn of_follower(host: &str) -> Self {
+        Self { host: host.to_owned(), is_master: false, admission: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn admit(&self, admission: u64) {
+        self.admission.store(admission, SeqCst);
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(crate) fn is_master(&self) -> bool {
+        self.is_master
+    }
+
+    /// `None`: no master has admitted the host yet.
+    pub(crate) fn admission(&self) -> Option<u64> {
+        Some(self.admission.load(SeqCst)).filter(|admission| *admission != 0)
+    }
+}
