@@ -64,6 +64,7 @@ test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redi
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) -W ignore tests/hosts/test_on_rados.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) -W ignore tests/hosts/test_mpi.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) -W ignore tests/hosts/test_moving.py
+	STRIPEWISE=$(TEST_BIN) $(PYTHON) -W ignore tests/hosts/test_silent.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict --on ext4,xfs
 

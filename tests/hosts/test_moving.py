@@ -66,6 +66,8 @@ print("done", done, flush=True)
 
 
 class Moving(unittest.TestCase):
+    rounds = 12
+
     @classmethod
     def setUpClass(cls):
         try:
@@ -123,7 +125,7 @@ class Moving(unittest.TestCase):
     def test_every_region_moves_while_all_hosts_write(self):
         size = REGIONS * REGION - 777
         path, programs = self.begin("churned", size)
-        for number in range(int(os.environ.get("ROUNDS", "12"))):
+        for number in range(int(os.environ.get("ROUNDS", self.rounds))):
             layout, servers = LAYOUTS[number % len(LAYOUTS)], SERVERS[number % len(LAYOUTS)]
             self.cluster.stripewise(number % HOSTS, "restripe", path, "--layout", layout)
             # No region lies where it lay before.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Managed files that several hosts use at once, with the mapping table and the election in a pool of a real Ceph.
+"""Managed files that several hosts use at once, with the mapping table and the election, the servers, or both in pools of a real Ceph.
 
     STRIPEWISE=target/debug/stripewise tests/hosts/test_on_rados.py [NAME...]
 
@@ -13,6 +13,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
+import test_moving as moving  # noqa: E402
 import test_sharing as sharing  # noqa: E402
 
 
@@ -27,6 +28,35 @@ class TableInAPool(sharing.Sharing):
             cls.cluster = sharing.Cluster(cls.bed, "--rados", ceph["pools"][0], "--conf", ceph["conf"])
         except beds.Unavailable as why:
             raise unittest.SkipTest(str(why)) from None
+
+
+def in_pools(test, with_table):
+    """Starts hosts, a Ceph, and a cluster whose servers are pools; with the table in a pool too, or in an etcd."""
+    try:
+        test.bed = test.enterClassContext(beds.Bed(hosts=4))
+        ceph = test.enterClassContext(test.bed.ceph("--osds", "4"))
+        engine = ("--rados", ceph["pools"][3], "--conf", ceph["conf"]) if with_table else ()
+        test.cluster = sharing.Cluster(test.bed, *engine, ceph=ceph)
+    except beds.Unavailable as why:
+        raise unittest.SkipTest(str(why)) from None
+
+
+class ServersInPools(sharing.Sharing):
+    """The same with servers that are pools, and the table in an etcd."""
+
+    @classmethod
+    def setUpClass(cls):
+        in_pools(cls, with_table=False)
+
+
+class MovingInPools(moving.Moving):
+    """What test_moving.py checks, with all that is stored in a Ceph."""
+
+    rounds = 4
+
+    @classmethod
+    def setUpClass(cls):
+        in_pools(cls, with_table=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import hashlib
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import time
@@ -93,20 +94,37 @@ class Worker:
         return self.process.wait(timeout=WAIT_SECONDS)
 
 
-class Cluster:
-    """A cluster of three servers, in directories that all hosts have."""
+# Prints how many bytes the objects of a namespace hold, in these pools: conf, namespace, pool...
+POOL_BYTES = r"""
+import rados, sys
+with rados.Rados(conffile=sys.argv[1], rados_id="admin") as ceph:
+    total = 0
+    for pool in sys.argv[3:]:
+        with ceph.open_ioctx(pool) as ioctx:
+            ioctx.set_namespace(sys.argv[2])
+            total += sum(ioctx.stat(found.key)[0] for found in ioctx.list_objects())
+print(total)
+"""
 
-    def __init__(self, bed, *engine):
-        """`engine`: the words of `init` that say where the mapping table is; an etcd of the bed without them."""
+
+class Cluster:
+    """A cluster of three servers: directories that all hosts have, or pools of a Ceph."""
+
+    def __init__(self, bed, *engine, ceph=None):
+        """`engine`: the words of `init` that say where the mapping table is; an etcd of the bed without them. `ceph`: what the Ceph says of itself whose
+        first three pools are the servers."""
         self.bed, common = bed, pathlib.Path(bed.common)
         self.directory = pathlib.Path(bed.shared) / "data"
         (pathlib.Path(bed.store) / "data").mkdir()
         self.env = dict(os.environ, STRIPEWISE_CLUSTER=str(common / "cluster.toml"))
-        servers = []
-        for name, kind in (("a", "hdd"), ("b", "hdd"), ("c", "ssd")):
-            (common / name).mkdir()
-            servers += ["--server", f"{name}={kind}:{common / name}"]
-        self.servers = [common / name for name in "abc"]
+        self.ceph, self.servers, servers = ceph, [common / name for name in "abc"], []
+        for number, (name, kind) in enumerate((("a", "hdd"), ("b", "hdd"), ("c", "ssd"))):
+            where = common / name
+            if ceph is None:
+                where.mkdir()
+            else:
+                where = f"rados://{ceph['pools'][number]}?conf={ceph['conf']}"
+            servers += ["--server", f"{name}={kind}:{where}"]
         # The etcd answers on the network of the hosts alone.
         engine = engine or ("--etcd", bed.etcd())
         self.stripewise(0, "init", *engine, *servers, "--region", "1MiB")
@@ -122,6 +140,11 @@ class Cluster:
         return self.stripewise(host, "run", "--", *words)
 
     def object_bytes(self):
+        if self.ceph is not None:
+            text = pathlib.Path(self.env["STRIPEWISE_CLUSTER"]).read_text()
+            namespace = "stripewise-" + re.search(r'^id = "(.*)"', text, re.MULTILINE)[1]
+            words = ["/usr/bin/python3", "-c", POOL_BYTES, self.ceph["conf"], namespace, *self.ceph["pools"][:3]]
+            return int(self.bed.run(None, words, timeout=WAIT_SECONDS).stdout)
         files = (path for server in self.servers for path in server.rglob("*") if path.is_file())
         return sum(path.stat().st_size for path in files)
 

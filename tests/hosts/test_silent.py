@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""A host that does not answer, of a cluster on a real Ceph: the others go on without it, and no byte that it writes late lands anywhere.
+
+    STRIPEWISE=target/debug/stripewise tests/hosts/test_silent.py [NAME...]
+
+Environment: SEED. Exit status 0 where hosts or a Ceph cannot be had: the tests skip then, and say why.
+"""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import bed as beds  # noqa: E402
+from test_sharing import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
+
+HOSTS, REGIONS, BLOCK = 4, 4, 3001
+SIZE = REGIONS * REGION - 777
+LAYOUTS = ("c 256KiB", "a..c 64KiB", "b 96KiB, a 32KiB")
+
+# Owns every so-many-th block of a file. Writes some of its bytes and compares what it reads with what it has written, until a file of this name is there or an
+# operation fails. Then it syncs and closes, and says with which errors all that ended. When it is told to, it opens the file again and says what the file
+# has of its blocks; where the failed write was, old and new bytes are right. Bytes from `zeros` on must be zeros.
+WRITER = r"""
+import json, os, random, sys, time
+path, stop, rank, ranks, size, block, seed = sys.argv[1:3] + [int(word) for word in sys.argv[3:]]
+choose = random.Random(seed * 1000 + rank)
+descriptor = os.open(path, os.O_RDWR)
+own = {number: bytearray(min(block, size - number * block)) for number in range(rank, -(-size // block), ranks)}
+either, numbers, done, errors = {}, list(own), 0, {}
+print("ready", flush=True)
+sys.stdin.readline()
+while not errors and not os.path.exists(stop):
+    number = choose.choice(numbers)
+    mine, at = own[number], number * block
+    start = choose.randrange(len(mine))
+    length = choose.randint(1, len(mine) - start)
+    data = choose.randbytes(length) if choose.random() < 0.7 else None
+    try:
+        if data is not None:
+            either[number] = start, data
+            assert os.pwrite(descriptor, data, at + start) == length
+            mine[start:start + length] = data
+            del either[number]
+        elif os.pread(descriptor, length, at + start) != mine[start:start + length]:
+            sys.exit(f"rank {rank}, operation {done}: bytes {at + start}+{length} are wrong")
+    except OSError as error:
+        errors["io"] = error.errno
+    done += 1
+for what, call in (("sync", os.fsync), ("close", os.close)):
+    try:
+        call(descriptor)
+    except OSError as error:
+        errors[what] = error.errno
+print(json.dumps({"done": done, "errors": errors}), flush=True)
+zeros = int(sys.stdin.readline())
+for attempt in range(600):
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+        os.pread(descriptor, 1, 0)
+        break
+    except OSError as error:
+        time.sleep(0.1)
+else:
+    sys.exit(f"rank {rank} cannot open the file again")
+for number, mine in own.items():
+    at = number * block
+    found = os.pread(descriptor, len(mine), at)
+    start, data = either.get(number, (0, b""))
+    for index, byte in enumerate(found):
+        if at + index >= zeros:
+            allowed = {0}
+        else:
+            allowed = {mine[index]} | ({data[index - start]} if start <= index < start + len(data) else set())
+        if byte not in allowed:
+            sys.exit(f"rank {rank} after {done} operations: byte {at + index} is {byte}, not one of {allowed}")
+    if len(found) != len(mine):
+        sys.exit(f"rank {rank}: {len(found)} bytes at {at}")
+# It goes on as any other.
+if zeros == size:
+    for number, mine in own.items():
+        assert os.pwrite(descriptor, mine, number * block) == len(mine)
+os.fsync(descriptor)
+os.close(descriptor)
+print("right", flush=True)
+"""
+
+
+class Silent(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        try:
+            cls.bed = cls.enterClassContext(beds.Bed(hosts=HOSTS))
+            ceph = cls.enterClassContext(cls.bed.ceph("--osds", "4"))
+            cls.cluster = Cluster(cls.bed, "--rados", ceph["pools"][3], "--conf", ceph["conf"], ceph=ceph)
+        except beds.Unavailable as why:
+            raise unittest.SkipTest(str(why)) from None
+        # An agent of each host that stays, so that its process is known. The first is master.
+        cls.agents = [cls.agent(host) for host in range(HOSTS)]
+
+    @classmethod
+    def agent(cls, host):
+        command = f"echo $$; exec '{STRIPEWISE}' broker 2>&1"
+        process = cls.bed.start(host, ["sh", "-c", command], env=cls.cluster.env, stdout=subprocess.PIPE, text=True)
+        cls.addClassCleanup(process.stdout.close)
+        cls.addClassCleanup(process.kill)
+        pid = int(process.stdout.readline())
+        # It says so when it serves.
+        process.stdout.readline()
+        return pid
+
+    def setUp(self):
+        self.seed = int(os.environ.get("SEED", random.randrange(1 << 32)))
+        print(f"SEED={self.seed}", file=sys.stderr)
+        self.stop = pathlib.Path(self.bed.common) / f"{self._testMethodName}.stop"
+
+    def signal(self, host, name):
+        done = self.bed.run(host, ["kill", f"-{name}", str(self.agents[host])])
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def part(self, host, verb):
+        """`add`: the host and the others do not reach each other, but all of them reach Ceph. `del` ends that."""
+        for other in range(HOSTS):
+            if other != host:
+                done = self.bed.run(host, ["ip", "route", verb, "blackhole", f"{self.bed.addresses[other]}/32"])
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    def begin(self, name, hosts):
+        """Starts a writer on each of these hosts on a new file; returns its path and them."""
+        path = str(self.cluster.directory / name)
+        self.cluster.run(hosts[0], "truncate", "-s", str(SIZE), path)
+        writers = []
+        for rank, host in enumerate(hosts):
+            words = [path, str(self.stop), rank, len(hosts), SIZE, BLOCK, self.seed]
+            argv = [STRIPEWISE, "run", "--", sys.executable, "-c", WRITER, *map(str, words)]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            writer = self.bed.start(host, argv, env=self.cluster.env, **pipes)
+            self.addCleanup(writer.kill)
+            writers.append(writer)
+        for writer in writers:
+            if writer.stdout.readline() != "ready\n":
+                raise AssertionError(f"seed {self.seed}: {writer.communicate(timeout=WAIT_SECONDS)}")
+        for writer in writers:
+            print(file=writer.stdin, flush=True)
+        return path, writers
+
+    def outcome(self, writer):
+        """What it says when it has ended its operations."""
+        line = writer.stdout.readline()
+        if not line:
+            raise AssertionError(f"seed {self.seed}: {writer.communicate(timeout=WAIT_SECONDS)}")
+        return json.loads(line)
+
+    def check(self, writer, was_silent=False, zeros=SIZE):
+        """Has it compare the file with what it has written."""
+        said, complaints = writer.communicate(f"{zeros}\n", timeout=WAIT_SECONDS)
+        self.assertEqual((writer.returncode, said), (0, "right\n"), f"seed {self.seed}: {complaints}")
+        if was_silent:
+            self.assertIn("was shut out", complaints, "the program's user is told why")
+        else:
+            self.assertEqual(complaints, "")
+
+    def others_go_on_without(self, silent, silence, end_of_silence):
+        """While programs of all hosts write two files, one host falls silent; the others move one of them and truncate the other."""
+        there = next(host for host in range(HOSTS) if host != silent)
+        name = self._testMethodName
+        moved, writers = self.begin(f"{name}-moved", list(range(HOSTS)))
+        cut, (cut_writer,) = self.begin(f"{name}-cut", [silent])
+        silence()
+        try:
+            for layout in LAYOUTS:
+                self.cluster.stripewise(there, "restripe", moved, "--layout", layout)
+            self.cluster.run(there, "truncate", "-s", str(REGION + 5), cut)
+            self.cluster.run(there, "truncate", "-s", str(SIZE), cut)
+            zeros = SIZE - REGION - 5
+            read = f"import sys; data = open({cut!r}, 'rb').read(); sys.exit(data[{REGION + 5}:] != bytes({zeros}))"
+            self.cluster.run(there, sys.executable, "-c", read)
+        finally:
+            end_of_silence()
+        # Whoever was silent is told, by its first operation, its sync and its close.
+        for writer in (writers[silent], cut_writer):
+            outcome = self.outcome(writer)
+            self.assertEqual(set(outcome["errors"]), {"io", "sync", "close"}, f"seed {self.seed}: {outcome}")
+        self.stop.touch()
+        for host, writer in enumerate(writers):
+            if host != silent:
+                self.assertEqual(self.outcome(writer)["errors"], {}, f"seed {self.seed}, host {host}")
+        for host, writer in enumerate(writers):
+            self.check(writer, was_silent=host == silent)
+        self.check(cut_writer, was_silent=True, zeros=REGION + 5)
+        # Late writes would show by now.
+        self.cluster.run(there, sys.executable, "-c", read)
+
+    def test_a_host_that_the_others_do_not_reach_is_shut_out(self):
+        self.others_go_on_without(2, lambda: self.part(2, "add"), lambda: self.part(2, "del"))
+
+    def test_a_host_whose_agent_is_stopped_is_shut_out(self):
+        self.others_go_on_without(3, lambda: self.signal(3, "STOP"), lambda: self.signal(3, "CONT"))
+
+    def test_a_master_that_is_stopped_is_followed_and_changes_nothing_later(self):
+        master = next(host for host in range(HOSTS) if self.is_master(host))
+        self.others_go_on_without(master, lambda: self.signal(master, "STOP"), lambda: self.signal(master, "CONT"))
+
+    def is_master(self, host):
+        hosts = json.loads(self.cluster.stripewise(host, "host", "list", "--json"))
+        return any(found["is_master"] and found["name"] == self.bed.names[host] for found in hosts["hosts"])
+
+    def tearDown(self):
+        """Says what the agents noted, if the test has failed."""
+        outcome = self._outcome
+        if outcome is None or outcome.success:
+            return
+        for host in range(HOSTS):
+            done = self.bed.run(host, ["sh", "-c", "tail -n 40 /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS)
+            print(f"log of host {host}:\n{done.stdout}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
