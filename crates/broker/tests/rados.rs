@@ -198,6 +198,9 @@ fn faults_are_named_one_by_one() {
     ceph.order("stop 1");
     let error = write(&given_up, "a", FIRST, 0, b"late").unwrap_err();
     assert!(matches!(error, RadosError::TimedOut { .. }), "{error:?}");
+    // Of keys that never came nothing is read.
+    let error = given_up.keys("a").unwrap_err();
+    assert!(matches!(error, RadosError::TimedOut { .. }), "{error:?}");
     ceph.order("continue 1");
     until(|| write(&given_up, "a", FIRST, 4, b"r").ok());
 

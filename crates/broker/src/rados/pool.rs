@@ -116,7 +116,7 @@ extern "C" fn complete(completion: library::Completion, pending: *mut c_void) {
         (pending.library.aio_release)(completion);
         status
     };
-    pending.take_keys();
+    pending.take_keys(status >= 0);
     let result = if status < 0 {
         Err(pending.names.fault(status))
     } else {
@@ -133,9 +133,14 @@ extern "C" fn complete(completion: library::Completion, pending: *mut c_void) {
 }
 
 impl Pending {
-    fn take_keys(&mut self) {
+    /// Of an operation that failed, or was given up, the iterators point nowhere: librados sets them when an answer comes.
+    fn take_keys(&mut self, is_answered: bool) {
         for iterator in self.iterators.into_iter().filter(|iterator| !iterator.is_null()) {
-            self.take_keys_of(iterator);
+            if is_answered {
+                self.take_keys_of(iterator);
+            }
+            // SAFETY: of an operation that is over, and ended once.
+            unsafe { (self.library.omap_get_end)(iterator) };
         }
     }
 
@@ -168,8 +173,6 @@ impl Pending {
                 keys.push((String::from_utf8_lossy(&bytes(key, key_bytes)).into_owned(), bytes(value, value_bytes)));
             }
         }
-        // SAFETY: ended once.
-        unsafe { (self.library.omap_get_end)(iterator) };
     }
 }
 
