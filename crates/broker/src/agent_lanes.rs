@@ -217,11 +217,12 @@ impl Served {
             Err(refusal) => return self.complete(slot, Err(Failure::Other(refusal.to_string()))),
         };
         let object = ObjectName { file: order.file, region: order.region, generation: order.generation };
+        let (served, is_shared) = (Arc::clone(self), context.is_shared());
+        let then = Box::new(move |result: Result<usize, ServerError>| {
+            served.end(slot, result.map(|bytes| bytes as u64), is_shared);
+        });
         let direction = match order.ask {
-            Ask::Size => {
-                let size = store.size(object).map(|size| size.end_bytes);
-                return self.end(slot, size, context.is_shared());
-            }
+            Ask::Size => return store.begin_size(object, then),
             Ask::Sync => return self.sync(context, slot, order.server, object),
             Ask::Read => Direction::Read,
             Ask::Write => Direction::Write,
@@ -232,10 +233,6 @@ impl Served {
         };
         let offset = ObjectOffset(order.offset);
         let transfer = LentTransfer { object, offset, start, length: order.length, direction };
-        let (served, is_shared) = (Arc::clone(self), context.is_shared());
-        let then = Box::new(move |result: Result<usize, ServerError>| {
-            served.end(slot, result.map(|bytes| bytes as u64), is_shared);
-        });
         // SAFETY: the slot's memory is the agent's until the slot is completed, and mapped as long as `served` lives.
         unsafe { store.begin(transfer, then) };
     }

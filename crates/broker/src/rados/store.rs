@@ -35,6 +35,8 @@ pub(super) const AGENT: &str = "agent";
 const NO_VALUE: &[u8] = b"";
 /// After which those who only look at a server give an operation up.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// After which a command that makes a pool a server gives up; a new pool takes a while until it answers.
+const PREPARE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Objects in a pool.
 pub struct RadosServer {
@@ -96,7 +98,7 @@ pub fn inspect(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn Obj
 /// As [`connect`] and [`prepare`].
 pub fn prepare_url(cluster: &str, name: &str, url: &ServerUrl) -> Result<(), ServerError> {
     let url = RadosUrl::parse(url).map_err(|what| ServerError::Unusable { server: name.to_owned(), what })?;
-    prepare(&connect(name, &url)?, cluster, name, &url.pool)
+    prepare(&connect_with(name, &url, Some(PREPARE_PATIENCE))?, cluster, name, &url.pool)
 }
 
 /// Makes a pool the server `name` of a cluster.
@@ -391,6 +393,15 @@ impl ObjectStore for RadosServer {
         });
         // SAFETY: the same.
         unsafe { self.pool.begin(&object.to_string(), operation, then) };
+    }
+
+    fn begin_size(&self, object: ObjectName, then: Then) {
+        let name = self.name.clone();
+        let ended = Box::new(move |result: Result<u64, RadosError>| {
+            then(result.map(|bytes| bytes as usize).map_err(|error| fault(&name, Some(object), error)));
+        });
+        // SAFETY: it is lent no memory.
+        unsafe { self.pool.begin(&object.to_string(), Operation::Stat { epoch: Epoch::FIRST }, ended) };
     }
 
     fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {

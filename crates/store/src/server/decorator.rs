@@ -52,6 +52,12 @@ pub trait Decorator: Send + Sync {
         }));
     }
 
+    /// [`ObjectStore::begin_size`]; by [`Self::perform`].
+    fn begin_size(&self, object: ObjectName, then: Then) {
+        let size = self.perform(Operation::Size(object)).and_then(|outcome| outcome.into_size(self.name()));
+        then(size.map(|size| size.end_bytes as usize));
+    }
+
     /// [`ObjectStore::perform_batch`].
     fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
         for call in batch {
@@ -93,6 +99,10 @@ impl<D: Decorator> ObjectStore for D {
     unsafe fn begin(&self, transfer: LentTransfer, then: Then) {
         // SAFETY: the caller's promise.
         unsafe { Decorator::begin(self, transfer, then) };
+    }
+
+    fn begin_size(&self, object: ObjectName, then: Then) {
+        Decorator::begin_size(self, object, then);
     }
 
     fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {

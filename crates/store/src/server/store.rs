@@ -117,6 +117,11 @@ pub trait ObjectStore: Send + Sync {
         }));
     }
 
+    /// Asks for an object's length as [`Self::begin`] moves bytes: `then` gets it.
+    fn begin_size(&self, object: ObjectName, then: Then) {
+        then(self.size(object).map(|size| size.end_bytes as usize));
+    }
+
     /// The same for calls other than transfers. They may be done in any order.
     fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut());
 

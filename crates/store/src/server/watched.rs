@@ -12,7 +12,7 @@
 //! - what is written to objects that programs use ([`How::in_place`]) is waited for without limit.
 
 use super::transfer::{How, LentTransfer, Memory, ObjectHandle, Then, Transfer};
-use super::{Call, Capabilities, Decorator, DeviceTime, ObjectStore, Operation, Outcome, ServerError};
+use super::{Call, Capabilities, Decorator, DeviceTime, ObjectName, ObjectStore, Operation, Outcome, ServerError};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -180,6 +180,14 @@ impl WatchedServer {
         is_busy || !matches!(self.free_bytes(), Err(ServerError::NotAnswering { .. }))
     }
 
+    fn no_thread(&self, error: &std::io::Error) -> ServerError {
+        ServerError::Os {
+            server: self.name.clone(),
+            action: "starting a thread for it",
+            source: rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::AGAIN),
+        }
+    }
+
     /// Hands a call to a thread.
     fn begin<T: Send + 'static>(
         &self,
@@ -202,11 +210,7 @@ impl WatchedServer {
                 drop(hold);
             })
         };
-        let number = self.calls.submit(job).map_err(|error| ServerError::Os {
-            server: self.name.clone(),
-            action: "starting a thread for it",
-            source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
-        })?;
+        let number = self.calls.submit(job).map_err(|error| self.no_thread(&error))?;
         Ok(Begun { number, at, ticket, truncates })
     }
 
@@ -284,6 +288,31 @@ impl WatchedServer {
             Ok(Owned { handle, direction, offset: transfer.offset, how: transfer.how, bytes })
         };
         batch.iter().map(own).collect()
+    }
+
+    /// Begins something on the server itself. One that was not opened yet is opened by a thread of its own, because that may take long; it keeps `hold`, since
+    /// opening may shut out whoever follows.
+    fn with_backend(&self, then: Then, begin: impl FnOnce(&dyn ObjectStore, Then) + Send + 'static) {
+        if let Some(opened) = self.backend.opened.get() {
+            return begin(&**opened, then);
+        }
+        // Both stay here where no thread can be had.
+        let kept = Arc::new(Mutex::new(Some((then, begin))));
+        let (backend, taken, hold) = (Arc::clone(&self.backend), Arc::clone(&kept), Arc::clone(&self.hold));
+        let open = move || {
+            let _hold = hold;
+            let Some((then, begin)) = taken.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+            match backend.get() {
+                Ok(opened) => begin(opened, then),
+                Err(error) => then(Err(error)),
+            }
+        };
+        let spawned = std::thread::Builder::new().name("stripewise-opening".into()).stack_size(STACK_BYTES).spawn(open);
+        if let Err(error) = spawned
+            && let Some((then, _)) = kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            then(Err(self.no_thread(&error)));
+        }
     }
 
     fn submit_in_place(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
@@ -436,13 +465,15 @@ impl Decorator for WatchedServer {
         }
     }
 
-    /// Of an object in use: waited for without limit.
+    /// Of an object in use: waited for without limit, whatever other calls were given up.
     unsafe fn begin(&self, transfer: LentTransfer, then: Then) {
-        match self.check_answering().and_then(|()| self.backend.get()) {
-            // SAFETY: the caller's promise.
-            Ok(backend) => unsafe { backend.begin(transfer, then) },
-            Err(error) => then(Err(error)),
-        }
+        // SAFETY: the caller's promise.
+        self.with_backend(then, move |backend, then| unsafe { backend.begin(transfer, then) });
+    }
+
+    /// As [`Self::begin`].
+    fn begin_size(&self, object: ObjectName, then: Then) {
+        self.with_backend(then, move |backend, then| backend.begin_size(object, then));
     }
 
     fn is_changing(&self, file: FileId) -> bool {
