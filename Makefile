@@ -58,6 +58,7 @@ test-cargo: ## Rust tests of all crates
 test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redirected
 	$(PYTHON) tests/programs/test_run.py
 	STRIPEWISE=$(TEST_BIN) /usr/bin/python3 tests/engines/test_on_ceph.py
+	STRIPEWISE=$(TEST_BIN) /usr/bin/python3 tests/engines/test_ceph_faults.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/engines/test_on_orangefs.py
 	$(PYTHON) tests/hosts/test_bed.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) -W ignore tests/hosts/test_sharing.py

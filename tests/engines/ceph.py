@@ -12,8 +12,8 @@ With --auth users need keys, which are `$name.keyring` beside ceph.conf. There i
 
 Commands are read from standard input, one a line, each answered by one line (`ok`, or what is wrong):
 
-    kill N      ends OSD N by SIGKILL
-    start N     starts it again and waits until the monitor sees it up
+    kill N      ends OSD N by SIGKILL, or the monitor where N is `mon`
+    start N     starts it again and waits until it serves
     stop N      SIGSTOP; `continue N` lets it go on
 
 The cluster lives as long as standard input is open, so it ends with the test that started it, also after a panic
@@ -240,6 +240,13 @@ class Ceph:
                 ioctx.write_full("first", b"")
                 ioctx.remove_object("first")
 
+    def make_user(self, name, mon, osd):
+        """A user with these rights, its key beside ceph.conf; returns the path of the key."""
+        path = os.path.join(self.directory, f"client.{name}.keyring")
+        with open(path, "wb") as ring:
+            ring.write(self._ask("auth get-or-create", entity=f"client.{name}", caps=["mon", mon, "osd", osd]))
+        return path
+
     def up_from(self, osd):
         """The number of the map in which the OSD came up last; 0 where it is not up."""
         found = [entry for entry in self._command("osd dump")["osds"] if entry["osd"] == osd]
@@ -256,11 +263,14 @@ class Ceph:
 
     def obey(self, line):
         verb, osd = line.split()
-        name = f"osd{int(osd)}"
+        name = "mon" if osd == "mon" else f"osd{int(osd)}"
         if verb == "kill":
             process = self.processes.pop(name)
             process.kill()
             process.wait()
+        elif verb == "start" and name == "mon":
+            self._daemon("mon", "ceph-mon", "a")
+            self._command("quorum_status")
         elif verb == "start":
             before = self.up_from(int(osd))
             self._daemon(name, "ceph-osd", osd)

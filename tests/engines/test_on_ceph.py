@@ -297,7 +297,7 @@ class FoundOnCeph(unittest.TestCase):
         table = [STRIPEWISE, "init", "--server", f"a=hdd:{place}", "--rados", "pool0", "--conf", self.ceph.conf, "--user", "weak"]
         result = subprocess.run(table, cwd=place, capture_output=True, text=True, timeout=300)
         self.assertEqual((result.returncode, os.listdir(place)), (2, []), result.stderr)
-        self.assert_says(result.stderr, "client.weak may not blocklist", "ceph auth caps client.weak", "osd blocklist")
+        self.assert_says(result.stderr, "client.weak may not blocklist", f"ceph --conf {self.ceph.conf} auth caps client.weak", "osd blocklist")
         servers = self.init("--user", "enough")
         self.assertEqual(servers["osd0"], ("hdd", self.url("pool0", "&user=enough")))
         self.assert_says(self.init("--user", "nobody"), "no key for client.nobody", "ceph auth get-or-create client.nobody")

@@ -2,11 +2,14 @@
 
 use crate::membership::Membership;
 use crate::{OpenByAgent, orangefs, rados};
-use stripewise_layout::ServerUrl;
+use stripewise_layout::{ByteCount, Server, ServerUrl};
 use stripewise_store::server::{self, ObjectStore, ServerError};
 
 /// Cluster, name and URL, and the host that opens it.
 type OpenShared = fn(&str, &str, &ServerUrl, &Membership) -> Result<Box<dyn ObjectStore>, ServerError>;
+
+/// Names and URLs, and how long regions are.
+type Probe = fn(&[(&str, &ServerUrl)], ByteCount) -> Result<(), ServerError>;
 
 /// A kind; its URLs are checked by the kind of the same scheme in [`server::KINDS`].
 struct Kind {
@@ -16,6 +19,8 @@ struct Kind {
     open_shared: Option<OpenShared>,
     /// Opens one beside the agent that has it, which goes on; nothing of the cluster's may be changed.
     inspect: OpenByAgent,
+    /// Whether these, with their names, can be servers with regions of this size; changes nothing. `None`: nothing is known before they are prepared.
+    probe: Option<Probe>,
     /// Cluster, name and URL: repeated, it changes nothing.
     prepare: fn(&str, &str, &ServerUrl) -> Result<(), ServerError>,
 }
@@ -26,6 +31,7 @@ static KINDS: [Kind; 2] = [
         open: rados::open,
         open_shared: Some(rados::open_shared),
         inspect: rados::inspect,
+        probe: Some(rados::probe),
         prepare: rados::prepare_url,
     },
     Kind {
@@ -33,6 +39,7 @@ static KINDS: [Kind; 2] = [
         open: orangefs::open,
         open_shared: None,
         inspect: orangefs::open,
+        probe: None,
         prepare: orangefs::prepare_url,
     },
 ];
@@ -82,6 +89,20 @@ pub(crate) fn open_shared(
 /// As [`open`].
 pub fn inspect(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
     (kind_of(name, url)?.inspect)(cluster, name, url)
+}
+
+/// Whether what these servers' URLs name can be servers with regions of this size. Changes nothing; servers of other kinds are passed over.
+///
+/// # Errors
+/// Of the first that cannot.
+pub fn probe<'s>(servers: impl IntoIterator<Item = &'s Server>, region: ByteCount) -> Result<(), ServerError> {
+    let servers: Vec<_> = servers.into_iter().map(|server| (server.name.as_str(), &server.url)).collect();
+    for kind in &KINDS {
+        let Some(probe) = kind.probe else { continue };
+        let of_kind: Vec<_> = servers.iter().copied().filter(|(_, url)| url.scheme() == kind.scheme).collect();
+        probe(&of_kind, region)?;
+    }
+    Ok(())
 }
 
 /// Makes what a URL names the server `name` of a cluster.

@@ -255,6 +255,7 @@ pub fn init(session: &Session, options: &InitOptions) -> Result<Initialized> {
         cluster.coordinator = Some(engine.to_coordinator(options.listen.as_ref())?);
     }
     cluster.check().map_err(|what| InitError::Cluster { what })?;
+    agent_servers::probe(&cluster.servers, options.region)?;
     if let Some(pool) = cluster.coordinator.as_ref().and_then(RadosOptions::of) {
         RadosCoordinator::probe(&pool, &cluster.id)?;
     }

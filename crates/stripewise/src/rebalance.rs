@@ -174,6 +174,7 @@ fn prepare(store: &Store, new: &BTreeSet<ServerId>) -> Result<()> {
         // One that holds objects was prepared, and is not mounted if it seems empty.
         if let Some(server) = store.cluster.server(*id).filter(|_| objects[number] == 0) {
             if is_by_agent(&server.url) {
+                by_agent::probe([server], store.cluster.region_size)?;
                 by_agent::prepare(&store.cluster.id, &server.name, &server.url)?;
             } else {
                 directory::prepare(&store.cluster.id, &server.name, server.url.directory())?;

@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// For how long a process that may live on is shut out, in seconds; Ceph's own hour may be over before it goes on.
 const ALIVE_S: u32 = 30 * 24 * 3600;
@@ -44,6 +44,8 @@ pub struct Connection {
     cluster: Cluster,
     /// As in `client.admin`.
     user: String,
+    /// The command `ceph` with the options that reach the same Ceph.
+    ceph: String,
     shut_out: Arc<AtomicBool>,
 }
 
@@ -64,16 +66,31 @@ impl Drop for Connection {
 /// # Errors
 /// As [`Connection::open`].
 pub fn shared(options: &ConnectOptions) -> Result<Arc<Connection>, RadosError> {
-    static KNOWN: Mutex<Vec<(ConnectOptions, Weak<Connection>)>> = Mutex::new(Vec::new());
+    static KNOWN: Mutex<Known> = Mutex::new(Known { open: Vec::new(), failed: Vec::new() });
+    let since = Instant::now();
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.retain(|(_, connection)| connection.upgrade().is_some_and(|connection| !connection.is_shut_out()));
-    let same = known.iter().find(|(other, _)| other == options).and_then(|(_, connection)| connection.upgrade());
+    known.open.retain(|(_, connection)| connection.upgrade().is_some_and(|connection| !connection.is_shut_out()));
+    let same = known.open.iter().find(|(other, _)| other == options).and_then(|(_, connection)| connection.upgrade());
     if let Some(connection) = same {
         return Ok(connection);
     }
-    let connection = Connection::open(options)?;
-    known.push((options.clone(), Arc::downgrade(&connection)));
+    // Who waited while another tried in vain does not try as long again: a cluster has many servers in one Ceph.
+    if let Some((_, _, error)) = known.failed.iter().find(|(other, at, _)| other == options && *at >= since) {
+        return Err(error.clone());
+    }
+    known.failed.retain(|(other, ..)| other != options);
+    let connection = Connection::open(options).inspect_err(|error| {
+        known.failed.push((options.clone(), Instant::now(), error.clone()));
+    })?;
+    known.open.push((options.clone(), Arc::downgrade(&connection)));
     Ok(connection)
+}
+
+/// Connections of this process.
+struct Known {
+    open: Vec<(ConnectOptions, Weak<Connection>)>,
+    /// The last attempt with these options, when it ended.
+    failed: Vec<(ConnectOptions, Instant, RadosError)>,
 }
 
 pub(super) fn note_shut_out(flag: &AtomicBool, error: &RadosError) {
@@ -108,7 +125,9 @@ impl Connection {
         if status < 0 {
             return Err(about.fault(status));
         }
-        let connection = Self { library, cluster, user: user.clone(), shut_out: Arc::default() };
+        let conf = options.conf.as_ref().map(|conf| format!(" --conf {}", conf.display()));
+        let ceph = format!("ceph{}", conf.unwrap_or_default());
+        let connection = Self { library, cluster, user: user.clone(), ceph, shut_out: Arc::default() };
         connection.configure(options)?;
         // SAFETY: a cluster that was made and not yet connected.
         let status = unsafe { (library.connect)(cluster) };
@@ -184,6 +203,12 @@ impl Connection {
     #[must_use]
     pub fn user(&self) -> &str {
         &self.user
+    }
+
+    /// The command `ceph` with the options that reach this Ceph, for texts that say what to run.
+    #[must_use]
+    pub fn ceph(&self) -> &str {
+        &self.ceph
     }
 
     /// Id of the Ceph cluster, a UUID as text.

@@ -50,6 +50,16 @@ pub enum RadosError {
         /// As in `client.admin`.
         user: String,
     },
+    /// The user may do the rest, but not blocklist clients.
+    #[error(
+        "user {user} may not blocklist clients, which keeps late writes of a dead host out; allow it: {ceph} auth caps {user} mon 'allow r, allow command \"osd blocklist\"' osd 'allow rwx'"
+    )]
+    MayNotBlocklist {
+        /// As in `client.admin`.
+        user: String,
+        /// The command `ceph` with the options that reach this Ceph.
+        ceph: String,
+    },
     /// There is no such pool.
     #[error("there is no pool {pool} in this Ceph; create it, or name another")]
     NoPool {

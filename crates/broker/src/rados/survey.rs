@@ -173,6 +173,12 @@ impl Survey {
         self.pools.iter().find(|pool| pool.name == name)
     }
 
+    /// The OSDs that the pool's CRUSH rule reaches, whether they run or not.
+    pub fn osds_of(&self, pool: &PoolFacts) -> impl Iterator<Item = &Osd> {
+        let reached = self.rules.get(&pool.rule).map(|rule| &rule.osds);
+        self.osds.iter().filter(move |osd| reached.is_some_and(|reached| reached.contains(&osd.id)))
+    }
+
     /// What makes a pool `name` that lies on this OSD alone, each byte once. `ceph` is the command with its options. The bucket and the rule that it needs are made
     /// where there are none; they are named like the pool.
     #[must_use]
@@ -235,6 +241,23 @@ fn weight_of(buckets: &BTreeMap<i64, &Value>, osd: i32) -> f64 {
     weights.find(|weight| *weight > 0.0).unwrap_or_default() / 65536.0
 }
 
+impl Osd {
+    /// Why nothing can be kept on it, and what to do; `None`: it can.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let Self { id, name, .. } = self;
+        if !self.is_up {
+            return Some(format!(
+                "{name} is down; start it (systemctl start ceph-osd@{id}, or ceph orch daemon start {name})"
+            ));
+        }
+        if !self.is_in {
+            return Some(format!("{name} is out: Ceph places nothing on it; take it in (ceph osd in {id})"));
+        }
+        self.is_full.then(|| format!("{name} is full; free space on it, or raise the limit (ceph osd set-full-ratio)"))
+    }
+}
+
 impl CephCommand {
     /// Runs it.
     ///
@@ -248,15 +271,18 @@ impl CephCommand {
 /// That the connection's user may blocklist clients: an address that nobody has is added and removed again.
 ///
 /// # Errors
-/// [`RadosError::Denied`], or the cluster's.
+/// [`RadosError::MayNotBlocklist`], or the cluster's.
 pub fn probe_blocklist(connection: &Connection) -> Result<(), RadosError> {
     let request = |operation: &str| {
         let prefix = "osd blocklist";
         let request = json!({"prefix": prefix, "blocklistop": operation, "addr": HARMLESS_ADDRESS});
         connection.order(&request.to_string(), &format!("ceph {prefix} {operation} {HARMLESS_ADDRESS}"))
     };
-    request("add")?;
-    request("rm")
+    let and_again = request("add").and_then(|()| request("rm"));
+    and_again.map_err(|error| match error {
+        RadosError::Denied { user, .. } => RadosError::MayNotBlocklist { user, ceph: connection.ceph().to_owned() },
+        error => error,
+    })
 }
 
 /// What a pool can still take, in bytes.

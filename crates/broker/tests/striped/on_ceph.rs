@@ -96,6 +96,19 @@ fn pools_are_one_server_of_one_cluster_and_an_agent_that_follows_shuts_the_last_
     let first = RadosServer::open(&cluster.connection, CLUSTER, "s0", cluster.ceph.pool(0)).unwrap();
     assert!((1 << 20..1 << 30).contains(&first.free_bytes().unwrap()), "{:?}", first.free_bytes());
     let second = RadosServer::open(&cluster.connection, CLUSTER, "s1", cluster.ceph.pool(1)).unwrap();
+    // Without a manager Ceph counts nothing, and the whole quota is left.
+    let pool = cluster.ceph.pool(1);
+    let quota = |bytes: u64| {
+        let command =
+            format!(r#"{{"prefix":"osd pool set-quota","pool":"{pool}","field":"max_bytes","val":"{bytes}"}}"#);
+        cluster.connection.command(&command).unwrap();
+    };
+    quota(5 << 20);
+    let standing = second.standing().unwrap();
+    assert_eq!((standing.free_bytes, standing.total_bytes), (5 << 20, 5 << 20));
+    assert!(first.free_bytes().unwrap() > 5 << 20);
+    quota(0);
+    assert!(second.free_bytes().unwrap() > 5 << 20);
     assert_ne!(first.standing().unwrap().file_system, second.standing().unwrap().file_system);
 
     let said = |result: Result<RadosServer, ServerError>, expected: &str| {

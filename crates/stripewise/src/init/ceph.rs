@@ -120,7 +120,7 @@ impl Search<'_> {
         let mut problems = Vec::new();
         problems.extend(self.check_blocklist()?);
         for osd in &survey.osds {
-            problems.extend(check_osd(osd));
+            problems.extend(osd.fault());
             problems.extend(self.class_of(osd).err());
         }
         let mut missing = self.missing(&survey, &mut problems);
@@ -166,13 +166,9 @@ impl Search<'_> {
     }
 
     fn check_blocklist(&self) -> Result<Option<String>, CephError> {
-        let user = self.connection.user();
         match probe_blocklist(self.connection) {
             Ok(()) => Ok(None),
-            Err(RadosError::Denied { .. }) => Ok(Some(format!(
-                "user {user} may not blocklist clients, which keeps late writes of a dead host out; allow it: {} auth caps {user} mon 'allow r, allow command \"osd blocklist\"' osd 'allow rwx'",
-                self.ceph()
-            ))),
+            Err(denied @ RadosError::MayNotBlocklist { .. }) => Ok(Some(denied.to_string())),
             Err(error) => Err(error.into()),
         }
     }
@@ -218,14 +214,9 @@ impl Search<'_> {
                 self.ceph()
             )));
         }
-        let free = match free_bytes(self.connection, name) {
-            Ok(free) => ByteCount(free),
-            // Without a manager it takes a right that servers do not need.
-            Err(RadosError::Denied { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let free = ByteCount(free_bytes(self.connection, name)?);
         Ok((free < region).then(|| {
-            format!("pool {name} can take {free} more, less than one region of {region}; free space on {}, or choose a smaller --region", osd.name)
+            format!("pool {name} can take {free} more, less than one region of {region}; free space on {}, raise its quota if it has one, or choose a smaller --region", osd.name)
         }))
     }
 
@@ -240,19 +231,6 @@ impl Search<'_> {
 /// The pool that is the OSD's server: one that was made for this if there are several.
 fn own_pool<'s>(survey: &'s Survey, osd: &Osd) -> Option<&'s PoolFacts> {
     survey.pools_of(osd).min_by_key(|pool| !pool.name.starts_with("stripewise"))
-}
-
-fn check_osd(osd: &Osd) -> Option<String> {
-    let Osd { id, name, .. } = osd;
-    if !osd.is_up {
-        return Some(format!(
-            "{name} is down; start it (systemctl start ceph-osd@{id}, or ceph orch daemon start {name})"
-        ));
-    }
-    if !osd.is_in {
-        return Some(format!("{name} is out: Ceph places nothing on it; take it in (ceph osd in {id})"));
-    }
-    osd.is_full.then(|| format!("{name} is full; free space on it, or raise the limit (ceph osd set-full-ratio)"))
 }
 
 fn taken(ceph: &str, osd: &Osd, pool: &PoolFacts) -> String {

@@ -87,7 +87,7 @@ impl RadosCoordinator {
     /// # Errors
     ///
     /// As [`Self::new`]; [`RadosError::ErasureCoded`]; [`RadosTableError::Taken`] where the cluster has a table there already, and
-    /// [`RadosTableError::MayNotShutOut`] where the user may not blocklist clients.
+    /// [`RadosError::MayNotBlocklist`] where the user may not shut out a master that went silent.
     pub fn probe(options: &RadosOptions, cluster: &str) -> Result<(), RadosTableError> {
         let connection = shared(&options.ceph)?;
         let pool = pool_over(&connection, &options.pool, cluster)?;
@@ -102,10 +102,7 @@ impl RadosCoordinator {
                 return Err(RadosTableError::Taken { pool, cluster });
             }
         }
-        probe_blocklist(&connection).map_err(|error| match error {
-            RadosError::Denied { .. } => RadosTableError::MayNotShutOut { user: connection.user().to_owned() },
-            error => error.into(),
-        })
+        Ok(probe_blocklist(&connection)?)
     }
 
     #[cfg(test)]

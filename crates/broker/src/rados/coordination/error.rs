@@ -19,14 +19,6 @@ pub enum RadosTableError {
         /// The cause.
         source: RadosError,
     },
-    /// The user could not follow a master that went silent.
-    #[error(
-        "user {user} may not blocklist clients, which keeps late writes of a dead host out; allow it: ceph auth caps {user} mon 'allow r, allow command \"osd blocklist\"' osd 'allow rwx'"
-    )]
-    MayNotShutOut {
-        /// As in `client.admin`.
-        user: String,
-    },
     /// A new cluster found the table of another.
     #[error(
         "pool {pool} holds a mapping table of cluster {cluster} already; use the cluster file that belongs to it, or name another pool"
