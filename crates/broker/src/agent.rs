@@ -22,7 +22,7 @@ use crate::lost_files::LostFiles;
 use crate::membership::Membership;
 use crate::others::Others;
 use crate::rados::{RadosCoordinator, RadosOptions};
-use crate::rmt::Table;
+use crate::rmt::{hosts_in, is_shut_out_in};
 use crate::service::Service;
 use crate::serving::Serves as _;
 use crate::{Broker, BrokerError, BrokerHandle, BrokerOptions, guard, threads};
@@ -216,7 +216,7 @@ impl Seat {
 
     fn begin_mastership(&self, mastership: &dyn Mastership) -> Result<(Arc<Master>, BrokerHandle), BrokerError> {
         let state = StateDirectory::open(&self.cluster.state)?;
-        if Table::is_shut_out_in(mastership.table().as_ref(), &self.candidate.name)? {
+        if is_shut_out_in(mastership.table().as_ref(), &self.candidate.name)? {
             self.lose_files(&state)?;
         }
         // Without the note the next agent of this host waits until this one's time is over.
@@ -225,7 +225,7 @@ impl Seat {
         }
         // Cuts and turns of one master are fewer than this.
         let first_number = mastership.master().term << 24;
-        let mut expected = Table::hosts_in(mastership.table().as_ref())?;
+        let mut expected = hosts_in(mastership.table().as_ref())?;
         expected.retain(|host| *host != self.candidate.name);
         let others = Arc::new(Others::new(expected, self.host_timeout, first_number));
         if let Some((host, heard)) = &*guard(&self.followed) {

@@ -76,6 +76,7 @@ mod witness;
 pub use name_changes::{Caller, Mover, NameChange, Place, Victim};
 
 pub use audit::{Audit, rewritten};
+pub(crate) use hosts::{hosts_in, is_shut_out_in};
 pub use inode::Inode;
 pub(crate) use keys::describe;
 use keys::{discard_key, file_in, file_key, inode_key, log_key, name_key, region_key, replica_key};

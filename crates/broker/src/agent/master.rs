@@ -10,7 +10,7 @@ use crate::log::note;
 use crate::managed::Managed;
 use crate::others::{Line, Others};
 use crate::parts::Parts;
-use crate::rmt::{MappingStore, RmtError, Table};
+use crate::rmt::{MappingStore, RmtError, is_shut_out_in};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -93,7 +93,7 @@ impl Master {
     fn admit(&self, host: &str) -> Result<FromMaster, RmtError> {
         // Who is just being shut out is told afterwards.
         let _shut_out = self.others.shut_out();
-        let is_shut_out = Table::is_shut_out_in(self.table.as_ref(), host)?;
+        let is_shut_out = is_shut_out_in(self.table.as_ref(), host)?;
         Ok(FromMaster::Admitted { admission: self.others.next_turn(), is_shut_out })
     }
 
@@ -114,7 +114,7 @@ impl Master {
             if !self.others.is_of_this_master(admission) || shut_out.get(host).is_some_and(|last| *last >= admission) {
                 return Ok(FromMaster::NotMaster);
             }
-            if Table::is_shut_out_in(self.table.as_ref(), host)? {
+            if is_shut_out_in(self.table.as_ref(), host)? {
                 // What it had open before is closed, and it says that it knows.
                 left = guard(&self.connections).remove(host);
             }

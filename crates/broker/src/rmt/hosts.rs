@@ -7,29 +7,29 @@ use super::{MappingStore, RmtError, SCAN, Table};
 const HOSTS: &[u8] = b"a";
 const SHUT_OUT: u8 = b'd';
 
-impl Table {
-    /// Those that are noted in a store, which need not be open as a table yet.
-    pub fn hosts_in(store: &dyn MappingStore) -> Result<Vec<String>, RmtError> {
-        let (mut all, mut after) = (Vec::new(), None::<Vec<u8>>);
-        loop {
-            let entries = store.scan(HOSTS, after.as_deref(), SCAN)?;
-            let name = |key: &[u8]| String::from_utf8_lossy(&key[HOSTS.len()..]).into_owned();
-            all.extend(entries.iter().map(|(key, _)| name(key)));
-            match entries.into_iter().next_back() {
-                Some((last, _)) => after = Some(last),
-                None => return Ok(all),
-            }
+/// Those that are noted in a store, which need not be open as a table yet.
+pub(crate) fn hosts_in(store: &dyn MappingStore) -> Result<Vec<String>, RmtError> {
+    let (mut all, mut after) = (Vec::new(), None::<Vec<u8>>);
+    loop {
+        let entries = store.scan(HOSTS, after.as_deref(), SCAN)?;
+        let name = |key: &[u8]| String::from_utf8_lossy(&key[HOSTS.len()..]).into_owned();
+        all.extend(entries.iter().map(|(key, _)| name(key)));
+        match entries.into_iter().next_back() {
+            Some((last, _)) => after = Some(last),
+            None => return Ok(all),
         }
     }
+}
 
+/// Whether a host was shut out of the servers and has not come back since, by a store that need not be open as a table yet.
+pub(crate) fn is_shut_out_in(store: &dyn MappingStore, host: &str) -> Result<bool, RmtError> {
+    Ok(store.get(&name_key(SHUT_OUT, host)?)?.is_some())
+}
+
+impl Table {
     /// Whether a host was shut out of the servers, and has not come back since.
     pub fn is_shut_out(&self, host: &str) -> Result<bool, RmtError> {
-        Self::is_shut_out_in(self.store.as_ref(), host)
-    }
-
-    /// The same, of a store that need not be open as a table yet.
-    pub fn is_shut_out_in(store: &dyn MappingStore, host: &str) -> Result<bool, RmtError> {
-        Ok(store.get(&name_key(SHUT_OUT, host)?)?.is_some())
+        is_shut_out_in(self.store.as_ref(), host)
     }
 
     /// Notes, durably, that a host is shut out, or that it is not any more.
