@@ -46,7 +46,7 @@ mod store;
 mod watch;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use election::{RadosCoordinator, RadosOptions};
 pub use error::RadosTableError;

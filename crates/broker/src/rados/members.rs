@@ -10,6 +10,9 @@
 //! A master that opens a server shuts out the one before it: what that one began to truncate or to remove, and nobody heard of, must not happen later.
 //! A host that opens one shuts out its former agent, which has ended.
 
+#[cfg(test)]
+mod tests;
+
 use super::connection::Connection;
 use super::error::RadosError;
 use super::operation::Operation;

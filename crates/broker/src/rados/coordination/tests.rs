@@ -1,7 +1,7 @@
 //! The table and the election on a real Ceph.
 
 #[path = "../../../tests/rados/ceph.rs"]
-mod ceph;
+pub(in crate::rados) mod ceph;
 mod election;
 mod interrupted;
 mod large;
