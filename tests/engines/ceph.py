@@ -14,7 +14,8 @@ Commands are read from standard input, one a line, each answered by one line (`o
 
     kill N      ends OSD N by SIGKILL, or the monitor where N is `mon`
     start N     starts it again and waits until it serves
-    stop N      SIGSTOP; `continue N` lets it go on
+    stop N      SIGSTOP
+    continue N  SIGCONT; an OSD is marked down as well, and answered for when it is up again
 
 The cluster lives as long as standard input is open, so it ends with the test that started it, also after a panic
 or a kill: every daemon is ended by its PID and the directory is removed. Daemons also end with this program.
@@ -261,6 +262,16 @@ class Ceph:
             "osd_pids": [self.processes[f"osd{osd}"].pid for osd in range(self.osds)],
         }
 
+    def _peer_again(self, osd):
+        """Marks a running OSD down, so that it comes up by itself and its placement groups peer.
+
+        One that stood still for longer than its read lease holds requests back ("waiting for readable") until it has
+        the lease again. Other copies' acknowledgements bring it; a pool with one copy has none, so requests wait for ever.
+        """
+        before = self.up_from(osd)
+        self._ask("osd down", ids=[str(osd)])
+        self._wait(f"osd{osd} up", lambda: self.up_from(osd) > before)
+
     def obey(self, line):
         verb, osd = line.split()
         name = "mon" if osd == "mon" else f"osd{int(osd)}"
@@ -275,8 +286,12 @@ class Ceph:
             before = self.up_from(int(osd))
             self._daemon(name, "ceph-osd", osd)
             self._wait(f"{name} up", lambda: self.up_from(int(osd)) > before)
-        elif verb in ("stop", "continue"):
-            self.processes[name].send_signal(signal.SIGSTOP if verb == "stop" else signal.SIGCONT)
+        elif verb == "stop":
+            self.processes[name].send_signal(signal.SIGSTOP)
+        elif verb == "continue":
+            self.processes[name].send_signal(signal.SIGCONT)
+            if name != "mon":
+                self._peer_again(int(osd))
         else:
             raise ValueError(f"unknown command {line!r}")
 
