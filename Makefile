@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines build build-demo demo check test test-cargo test-programs torture fuzz bench bench-devices install clean
+.PHONY: help setup engines build build-demo demo check test test-cargo test-programs torture fuzz bench bench-devices bench-hosts install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -113,6 +113,9 @@ bench: build ## once built, at most 5 minutes; prints a table and leaves bench-o
 DEVICES :=
 bench-devices: build ## the proof on disks that seek: loop devices over FUSE, as root, 25 minutes; leaves bench-out/devices.json
 	$(PYTHON) bench/devices/run.py --stripewise $(BIN) $(DEVICES)
+
+bench-hosts: build ## pools of a real Ceph beside plain librados, 2 minutes; leaves bench-out/hosts.json
+	/usr/bin/python3 bench/hosts/on_rados.py --stripewise $(BIN)
 
 install: build ## the command, the library, manual pages and completions under PREFIX (/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/stripewise
