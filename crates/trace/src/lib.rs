@@ -5,6 +5,8 @@
 
 mod access;
 pub mod counts;
+pub mod darshan;
+pub mod data_files;
 pub mod export;
 mod live;
 pub mod manifest;
@@ -23,14 +25,14 @@ pub use access::{
 };
 pub use counts::{CountError, CountOptions, Counted, count, count_and_report};
 pub use export::{ExportError, write_csv};
-pub use live::{LiveFile, LiveOptions, LiveRequest};
+pub use live::{LiveFile, LiveOptions, LiveProcess, LiveRequest};
 pub use manifest::{Manifest, ManifestError};
 pub use merging::{MergeError, count_together};
 pub use program::{
     FileShape, IoRequest, Pacing, Program, ProgramCountOptions, ProgramFile, RecordedError, RecordedOptions, Step,
     TraceProgram, count_program,
 };
-pub use reader::{LineFault, ReadError};
+pub use reader::{LineFault, ReadError, RecorderFault};
 pub use statistics::{
     Alignment, FileStatistics, HeatMap, SMALL_REQUEST, TraceStatistics, alignment, heat_map, statistics,
 };

@@ -8,7 +8,7 @@
 //! - Sizes are rounded from the start, to 4 leading bits, and to fewer once a file has more classes than the limit. A trace's classes are merged
 //!   when all windows are known; here the same requests must be the same class in every window, or each would look like another program's.
 //! - The instants at which simultaneous requests are compared are those at which the observer looks.
-//! - All processes are of one node, and slices are not told apart: what is guessed from windows that are past knows none.
+//! - Slices are not told apart: what is guessed from windows that are past knows none.
 
 use crate::access::{
     AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, Slices, Synchronizations, WindowAccess,
@@ -58,6 +58,25 @@ pub struct LiveRequest {
     pub time_ms: u32,
 }
 
+/// A process of some node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LiveProcess {
+    /// The same of all processes of a node, and of no other's.
+    pub node: u32,
+    /// Of the node.
+    pub process: u32,
+}
+
+impl LiveProcess {
+    /// How many there are, and how many of them on the node that has most. They come in order, each once.
+    #[must_use]
+    pub fn count(processes: &BTreeSet<Self>) -> ProcessCount {
+        let mut on_node = BTreeMap::<u32, u32>::new();
+        processes.iter().for_each(|process| *on_node.entry(process.node).or_default() += 1);
+        ProcessCount { processes: processes.len() as u32, per_node: on_node.into_values().max().unwrap_or(0) }
+    }
+}
+
 /// One file of which requests are seen.
 #[derive(Clone, Debug)]
 pub struct LiveFile {
@@ -66,7 +85,7 @@ pub struct LiveFile {
     /// Position in [`LEADING_BITS`]; only ever raised.
     level: usize,
     /// Where the last request of each thread ended.
-    ends: HashMap<(u32, u32), u64>,
+    ends: HashMap<(LiveProcess, u32), u64>,
     window: Counts,
 }
 
@@ -76,8 +95,8 @@ struct Counts {
     cells: HashMap<(u32, AccessClass), u64>,
     classes: BTreeSet<AccessClass>,
     /// Processes by region.
-    processes: HashMap<u32, BTreeSet<u32>>,
-    busy: BTreeMap<u32, Busy>,
+    processes: HashMap<u32, BTreeSet<LiveProcess>>,
+    busy: BTreeMap<LiveProcess, Busy>,
     instants: Vec<Vec<(u64, u64)>>,
     /// Every so many looks is kept as an instant.
     stride: usize,
@@ -109,12 +128,12 @@ impl LiveFile {
     }
 
     /// Processes whose requests of this window were seen.
-    pub fn processes(&self) -> impl Iterator<Item = u32> {
+    pub fn processes(&self) -> impl Iterator<Item = LiveProcess> {
         self.window.busy.keys().copied()
     }
 
     /// Adds what a thread of a process did: `missed` requests, of which nothing is known, then `requests`, in order.
-    pub fn add(&mut self, process: u32, thread: u32, requests: &[LiveRequest], missed: u64) {
+    pub fn add(&mut self, process: LiveProcess, thread: u32, requests: &[LiveRequest], missed: u64) {
         let possible = |request: &&LiveRequest| {
             let regions = request.bytes.div_ceil(self.options.region_size.0.max(1));
             let end = request.offset.0.checked_add(request.bytes);
@@ -197,12 +216,18 @@ impl LiveFile {
         }
     }
 
-    /// Ends the window: its accesses, with the file's name and size. The next one begins, with nothing in it. `of_run` is how many processes
-    /// accessed any file in the window.
-    pub fn finish(&mut self, path: String, size_bytes: u64, (start_s, end_s): (f64, f64), of_run: u32) -> FileAccess {
+    /// Ends the window: its accesses, with the file's name and size. The next one begins, with nothing in it. `run`: the processes that accessed any
+    /// file in the window.
+    pub fn finish(
+        &mut self,
+        path: String,
+        size_bytes: u64,
+        (start_s, end_s): (f64, f64),
+        run: ProcessCount,
+    ) -> FileAccess {
         let counts = std::mem::take(&mut self.window);
-        let on_one_node = |processes| ProcessCount { processes, per_node: processes };
-        let processes = WindowProcesses { file: on_one_node(counts.busy.len() as u32), run: on_one_node(of_run) };
+        let busy = counts.busy.into_keys().collect();
+        let processes = WindowProcesses { file: LiveProcess::count(&busy), run };
         let classes: Vec<AccessClass> = counts.classes.into_iter().collect();
         let mut by_region: BTreeMap<u32, Vec<(ClassIndex, u64)>> = BTreeMap::new();
         for ((region, class), count) in counts.cells.into_iter().filter(|(_, count)| *count > 0) {
@@ -211,12 +236,13 @@ impl LiveFile {
         }
         let regions = by_region.into_iter().map(|(region, mut of_region)| {
             of_region.sort_unstable();
-            let processes = counts.processes.get(&region).map_or(1, |processes| processes.len() as u32);
+            let one = ProcessCount { processes: 1, per_node: 1 };
+            let ProcessCount { processes, per_node } = counts.processes.get(&region).map_or(one, LiveProcess::count);
             RegionAccess {
                 region: RegionIndex(region),
                 counts: of_region,
                 processes,
-                processes_per_node: processes,
+                processes_per_node: per_node,
                 slices: Slices::ALL,
             }
         });

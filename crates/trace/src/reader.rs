@@ -1,19 +1,28 @@
-//! Reads traces: Stripewise's own format, CSV, and IOSIG's text.
+//! Reads traces: Stripewise's own format, CSV, IOSIG's text, Darshan's logs with segments, DFTracer's lines, and Recorder's
+//! directories.
 //!
 //! Whatever the source, a process becomes a run of 32-byte slots: mapped from its file when that is finished, in memory otherwise. So
 //! all that looks at events has one fast path. What is odd but harmless (a process that was killed, a file that was cut off) becomes a
 //! [`Warning`](crate::Warning) of the trace; what cannot be a trace is an error that names the file.
 
 mod csv;
+mod darshan;
+mod dftracer;
 mod gather;
 mod iosig;
 mod own;
+mod positions;
+mod recorder;
 #[cfg(test)]
 mod tests;
+
+pub use darshan::is_log;
+pub use recorder::RecorderFault;
 
 use crate::manifest::ManifestError;
 use crate::trace::Trace;
 use std::path::{Path, PathBuf};
+use stripewise_darshan::DarshanError;
 
 /// Why a trace is refused.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +38,17 @@ pub enum ReadError {
     /// The trace directory's manifest is refused.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// A Darshan log is refused.
+    #[error(transparent)]
+    Darshan(#[from] DarshanError),
+    /// A Darshan log has counters only.
+    #[error(
+        "{path}: a Darshan log without DXT segments, so it has no requests; `stripewise plan` reads its counters, or run with DXT_ENABLE_IO_TRACE=1"
+    )]
+    NoSegments {
+        /// The log.
+        path: PathBuf,
+    },
     /// Nothing there is of a known format.
     #[error("{path}: no trace; expected {}", READERS.iter().map(|reader| reader.expects).collect::<Vec<_>>().join(", or "))]
     Foreign {
@@ -64,6 +84,14 @@ pub enum ReadError {
         path: PathBuf,
         /// Its first line.
         found: String,
+    },
+    /// A file of a Recorder trace is refused.
+    #[error("{path}: {fault}")]
+    Recorder {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: RecorderFault,
     },
     /// A line of a text format is refused.
     #[error("{path}, line {line}: {fault}")]
@@ -185,6 +213,9 @@ const READERS: &[Reader] = &[
     own::READER,
     csv::READER,
     iosig::READER,
+    darshan::READER,
+    dftracer::READER,
+    recorder::READER,
     #[cfg(test)]
     tests::DUMMY,
 ];

@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, HashMap};
 use stripewise_capture::call::{Level, Operation};
 use stripewise_layout::{Direction, RegionIndex};
 
-/// How a process goes through a file.
+/// How the reads, or the writes, of a process go through a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum AccessPattern {
     /// One request.
@@ -36,6 +36,17 @@ pub enum AccessPattern {
     },
     /// None of the others.
     Random,
+}
+
+impl std::fmt::Display for AccessPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Single => f.write_str("single request"),
+            Self::Sequential => f.write_str("sequential"),
+            Self::Strided { stride_bytes } => write!(f, "strided by {stride_bytes} B"),
+            Self::Random => f.write_str("random"),
+        }
+    }
 }
 
 /// Requests of one direction and size.
@@ -91,8 +102,10 @@ pub struct FileStatistics {
     pub distinct_sizes: u64,
     /// More than [`SIZES_APART`] sizes differ, and they are told rounded down, by at most 1 / 32.
     pub are_sizes_rounded: bool,
-    /// Patterns with the number of processes that had them, most first.
-    pub patterns: Vec<(AccessPattern, u32)>,
+    /// Patterns of reads with the number of processes that had them, most first.
+    pub read_patterns: Vec<(AccessPattern, u32)>,
+    /// As `read_patterns`, of writes: what comes between the requests of one direction is no part of its pattern.
+    pub write_patterns: Vec<(AccessPattern, u32)>,
     /// Processes that moved data.
     pub processes: u32,
     /// Nodes that they ran on.
@@ -112,6 +125,15 @@ impl FileStatistics {
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.read_requests + self.write_requests
+    }
+
+    /// The patterns of one direction.
+    #[must_use]
+    pub fn patterns(&self, direction: Direction) -> &[(AccessPattern, u32)] {
+        match direction {
+            Direction::Read => &self.read_patterns,
+            Direction::Write => &self.write_patterns,
+        }
     }
 
     /// Bytes read and written per second between the first and the last data request, in MB/s (10^6); 0 where no time passed.
@@ -153,6 +175,13 @@ struct Part {
     sizes: Sizes,
     span: Option<(TraceTime, TraceTime)>,
     busy_ns: u64,
+    steps: [Steps; 2],
+}
+
+/// The way from each request of one direction to the next one.
+#[derive(Default)]
+struct Steps {
+    requests: u64,
     /// Of the last request: begin and end.
     before: Option<(u64, u64)>,
     continued: u64,
@@ -161,6 +190,33 @@ struct Part {
 
 /// More different strides than this are no pattern.
 const STRIDE_LIMIT: usize = 1024;
+
+impl Steps {
+    fn take(&mut self, start: u64, end: u64) {
+        self.requests += 1;
+        if let Some((last_start, last_end)) = self.before.replace((start, end)) {
+            self.continued += u64::from(last_end == start);
+            let stride = start.wrapping_sub(last_start) as i64;
+            if self.strides.len() < STRIDE_LIMIT || self.strides.contains_key(&stride) {
+                *self.strides.entry(stride).or_insert(0) += 1;
+            }
+        }
+    }
+
+    /// None where no data moved.
+    fn pattern(&self) -> Option<AccessPattern> {
+        let steps = self.requests.checked_sub(1)?;
+        if steps == 0 {
+            return Some(AccessPattern::Single);
+        }
+        let is_most = |count: u64| count * 5 >= steps * 4;
+        if is_most(self.continued) {
+            return Some(AccessPattern::Sequential);
+        }
+        let strided = self.strides.iter().find(|(_, count)| is_most(**count));
+        Some(strided.map_or(AccessPattern::Random, |(stride, _)| AccessPattern::Strided { stride_bytes: *stride }))
+    }
+}
 
 impl Part {
     fn take(&mut self, event: &Event, level: Option<Level>) {
@@ -184,29 +240,7 @@ impl Part {
         let (first, last) = self.span.unwrap_or((event.start, event.end));
         self.span = Some((first.min(event.start), last.max(event.end)));
         self.busy_ns = self.busy_ns.saturating_add(event.end.0.saturating_sub(event.start.0));
-        let end = event.offset.0.saturating_add(event.bytes);
-        if let Some((last_start, last_end)) = self.before {
-            self.continued += u64::from(last_end == event.offset.0);
-            let stride = event.offset.0.wrapping_sub(last_start) as i64;
-            if self.strides.len() < STRIDE_LIMIT || self.strides.contains_key(&stride) {
-                *self.strides.entry(stride).or_insert(0) += 1;
-            }
-        }
-        self.before = Some((event.offset.0, end));
-    }
-
-    /// None where no data moved.
-    fn pattern(&self) -> Option<AccessPattern> {
-        let steps = self.requests.iter().sum::<u64>().checked_sub(1)?;
-        if steps == 0 {
-            return Some(AccessPattern::Single);
-        }
-        let is_most = |count: u64| count * 5 >= steps * 4;
-        if is_most(self.continued) {
-            return Some(AccessPattern::Sequential);
-        }
-        let strided = self.strides.iter().find(|(_, count)| is_most(**count));
-        Some(strided.map_or(AccessPattern::Random, |(stride, _)| AccessPattern::Strided { stride_bytes: *stride }))
+        self.steps[index].take(event.offset.0, event.offset.0.saturating_add(event.bytes));
     }
 }
 
@@ -285,14 +319,16 @@ fn add_up(
 ) -> FileStatistics {
     let level = trace.file(file).data_level();
     let mut sizes = Sizes::default();
-    let mut patterns: HashMap<AccessPattern, u32> = HashMap::new();
+    let mut patterns: [HashMap<AccessPattern, u32>; 2] = Default::default();
     let mut users = BTreeSet::new();
     let mut span: Option<(TraceTime, TraceTime)> = None;
     for (process, part) in parts {
         sizes.absorb(&part.sizes);
-        if let Some(pattern) = part.pattern() {
-            *patterns.entry(pattern).or_insert(0) += 1;
-            users.insert((trace.process(*process).node, *process));
+        for (patterns, steps) in patterns.iter_mut().zip(&part.steps) {
+            if let Some(pattern) = steps.pattern() {
+                *patterns.entry(pattern).or_insert(0) += 1;
+                users.insert((trace.process(*process).node, *process));
+            }
         }
         if let Some((first, last)) = part.span {
             span = Some(span.map_or((first, last), |(start, end)| (start.min(first), end.max(last))));
@@ -305,8 +341,11 @@ fn add_up(
         .collect();
     ranked.sort_by_key(|size| (Reverse(size.requests), size.request_bytes, size.direction));
     ranked.truncate(top);
-    let mut patterns: Vec<(AccessPattern, u32)> = patterns.into_iter().collect();
-    patterns.sort_by_key(|(pattern, processes)| (Reverse(*processes), *pattern));
+    let [read_patterns, write_patterns] = patterns.map(|patterns| {
+        let mut patterns: Vec<(AccessPattern, u32)> = patterns.into_iter().collect();
+        patterns.sort_by_key(|(pattern, processes)| (Reverse(*processes), *pattern));
+        patterns
+    });
     let (first, last) = span.unwrap_or_default();
     FileStatistics {
         file,
@@ -325,7 +364,8 @@ fn add_up(
         sizes: ranked,
         distinct_sizes: sizes.len() as u64,
         are_sizes_rounded: sizes.is_rounded(),
-        patterns,
+        read_patterns,
+        write_patterns,
         processes: users.len() as u32,
         nodes: users.iter().map(|(node, _)| node).collect::<BTreeSet<_>>().len() as u32,
         first,

@@ -19,6 +19,7 @@ use stripewise_capture::clock::Clock;
 use stripewise_capture::format::{
     ASSUMED_WRITE_CLASS, CommunicatorKey, FileKey, Header, RawEvent, SLOT_BYTES, Slot, slot_from_bytes,
 };
+use stripewise_layout::text::lossless;
 use stripewise_layout::{FileOffset, RequestKind, WriteClass};
 use timeline::Timeline;
 pub(crate) use timeline::{ClockFacts, TickRange};
@@ -218,8 +219,8 @@ impl ProcessSource {
             path: path.to_owned(),
             pid: header.pid,
             parent_pid: header.parent_pid,
-            node: text(header.node),
-            program: text(header.program),
+            node: lossless(header.node),
+            program: lossless(header.program),
             mpi_rank: header.mpi_rank,
             mpi_size: header.mpi_size,
             lost: header.lost,
@@ -235,18 +236,6 @@ impl ProcessSource {
             slots,
         }
     }
-}
-
-/// UTF-8 with other bytes as `\xNN`, so that different names stay different.
-pub(crate) fn text(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        out.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02X}"));
-        }
-    }
-    out
 }
 
 impl Trace {
@@ -350,8 +339,18 @@ impl Trace {
 
     /// The calls of one process in the order of their records: by end, roughly.
     pub fn events_of(&self, index: ProcessIndex) -> impl Iterator<Item = Event> + '_ {
-        let process = self.process(index);
-        process.raw_events(0..process.slots.get().len()).map(move |raw| process.place(index, &raw))
+        self.chunks_of(index, CHUNK_SLOTS).flat_map(|chunk| self.events_of_chunk(chunk))
+    }
+
+    /// The calls of a piece, whose memory is given back behind the last one.
+    fn events_of_chunk(&self, chunk: Chunk) -> impl Iterator<Item = Event> + '_ {
+        let process = self.process(chunk.process);
+        let (index, events) = (chunk.process, process.raw_events(chunk.slots.clone()));
+        let through = std::iter::from_fn(move || {
+            self.is_through(&chunk);
+            None
+        });
+        events.map(move |raw| process.place(index, &raw)).chain(through)
     }
 
     /// All calls, process after process.
@@ -361,10 +360,7 @@ impl Trace {
 
     /// All calls on all cores, in no order.
     pub fn par_events(&self) -> impl ParallelIterator<Item = Event> + '_ {
-        self.chunks(CHUNK_SLOTS).into_par_iter().flat_map_iter(|chunk| {
-            let process = self.process(chunk.process);
-            process.raw_events(chunk.slots).map(move |raw| process.place(chunk.process, &raw))
-        })
+        self.chunks(CHUNK_SLOTS).into_par_iter().flat_map_iter(|chunk| self.events_of_chunk(chunk))
     }
 
     /// All calls by start time, those of one instant in order of process; in memory.
@@ -384,19 +380,18 @@ impl Trace {
 
     /// The slots of all processes in pieces of at most `slots`, in order.
     pub(crate) fn chunks(&self, slots: usize) -> Vec<Chunk> {
-        let mut chunks = Vec::new();
-        for index in self.process_indices() {
-            let total = self.process(index).slots.get().len();
-            for start in (0..total).step_by(slots) {
-                chunks.push(Chunk { process: index, slots: start..total.min(start + slots) });
-            }
-        }
-        chunks
+        self.process_indices().flat_map(|process| self.chunks_of(process, slots)).collect()
+    }
+
+    fn chunks_of(&self, process: ProcessIndex, slots: usize) -> impl Iterator<Item = Chunk> + use<> {
+        let total = self.process(process).slots.get().len();
+        let starts = (0..total).step_by(slots);
+        starts.map(move |start| Chunk { process, slots: start..total.min(start + slots) })
     }
 }
 
 /// A trace beyond this size is not kept in memory between one pass over it and the next.
-const KEPT_BYTES: u64 = 512 << 20;
+const KEPT_BYTES: u64 = if cfg!(test) { 32 << 20 } else { 512 << 20 };
 
 /// Slots of a piece of work: 8 MiB.
 pub(crate) const CHUNK_SLOTS: usize = 1 << 18;

@@ -46,6 +46,14 @@ pub enum Warning {
         /// How many it dropped.
         records: u64,
     },
+    /// Records are missing, as the format itself says.
+    #[error("{path}: {what}")]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        what: String,
+    },
     /// A file has slots that are of no known kind, or not as their kind has to be.
     #[error("{path}: {slots} damaged or unknown records skipped")]
     Skipped {

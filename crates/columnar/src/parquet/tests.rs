@@ -4,6 +4,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, UInt32Type, UInt64Type};
 use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::{ByteCount, Direction};
+use stripewise_trace::export::COLUMNS;
 use stripewise_trace::{Pattern, TraceShape, Workload, write_trace};
 
 #[test]

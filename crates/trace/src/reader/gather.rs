@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use stripewise_capture::clock::Ticks;
 use stripewise_capture::format::{CommunicatorKey, FileKey, RawEvent};
+use stripewise_layout::text::bytes_of;
 
 /// Latest time in nanoseconds that a text may tell, in the year 2262 if since 1970: differences of times have a sign.
 pub(super) const MAX_TIME_NS: u64 = i64::MAX as u64;
@@ -55,7 +56,7 @@ impl Gathered {
         if let Some(key) = self.files.get(path) {
             return *key;
         }
-        let key = self.slots.define_file(path.as_bytes());
+        let key = self.slots.define_file(&bytes_of(path));
         self.files.insert(path.to_owned(), key);
         key
     }

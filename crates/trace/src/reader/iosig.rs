@@ -48,7 +48,7 @@ fn read(source: &Path, files: &[PathBuf]) -> Result<Trace, ReadError> {
             input::read(path, input::MAX_TRACE_BYTES).map_err(|source| ReadError::Io { path: path.clone(), source })?;
         let name = ProcessName { node: "iosig".to_owned(), pid: rank, rank: (ranks > 0).then_some(rank) };
         for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-            let text = crate::trace::text(line);
+            let text = stripewise_layout::text::lossless(line);
             take(&mut gatherer, &name, level, ranks, text.trim()).map_err(|fault| ReadError::Line {
                 path: path.clone(),
                 line: index as u64 + 1,

@@ -48,6 +48,46 @@ fn sample(directory: &Path) -> PathBuf {
     path
 }
 
+/// KiB of a file's mappings that are in memory.
+fn mapped_kib(path: &Path) -> u64 {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let of_file = maps.split("VmFlags:").filter(|map| map.contains(path.to_str().unwrap()));
+    let rss =
+        |map: &str| map.lines().find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse().ok());
+    of_file.map(|map| rss(map).unwrap_or(0)).sum()
+}
+
+#[test]
+fn a_large_trace_is_walked_without_keeping_it_in_memory() {
+    use crate::trace::CHUNK_SLOTS;
+    use std::os::unix::fs::FileExt as _;
+    const PIECES: u64 = 8;
+    const PIECE_BYTES: u64 = (CHUNK_SLOTS * 32) as u64;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("large.swt");
+    let mut slots = SlotBuffer::default();
+    let key = slots.define_file(b"/data/a");
+    let used_bytes = HEADER_BYTES as u64 + PIECES * PIECE_BYTES;
+    slots.write(&path, &header(7)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&Header { used_bytes, ..header(7) }.encode(), 0).unwrap();
+    // Empty slots but for an event near the end of each piece.
+    file.set_len(used_bytes).unwrap();
+    for piece in 1..=PIECES {
+        let mut event_slot = SlotBuffer::default();
+        event_slot.push_event(&event(Call::Pread, key, piece));
+        file.write_all_at(&event_slot.into_bytes(), HEADER_BYTES as u64 + piece * PIECE_BYTES - 64).unwrap();
+    }
+    let trace = Trace::open(&path).unwrap();
+    assert!(mapped_kib(&path) < 1 << 10, "{} KiB after opening", mapped_kib(&path));
+    for pass in 0..2 {
+        let mut most = 0;
+        let walked = trace.events().inspect(|_| most = most.max(mapped_kib(&path))).count();
+        assert_eq!(walked, PIECES as usize);
+        assert!((1 << 10..12 << 10).contains(&most), "{most} KiB in pass {pass}, of pieces of 8 MiB");
+    }
+}
+
 #[test]
 fn a_file_cut_anywhere_is_read_up_to_the_cut() {
     let directory = tempfile::tempdir().unwrap();

@@ -62,20 +62,36 @@ fn a_file_is_told_in_numbers() {
     let size = |direction, request_bytes, requests| SizeCount { direction, request_bytes, requests };
     assert_eq!(file.sizes, [size(Direction::Read, 100, 10), size(Direction::Write, 300, 10)]);
     assert_eq!((file.distinct_sizes, file.are_sizes_rounded), (4, false));
+    assert_eq!(file.patterns(Direction::Read), [(AccessPattern::Sequential, 1), (AccessPattern::Random, 1)]);
     assert_eq!(
-        file.patterns,
-        [
-            (AccessPattern::Single, 1),
-            (AccessPattern::Sequential, 1),
-            (AccessPattern::Strided { stride_bytes: 5_000 }, 1),
-            (AccessPattern::Random, 1)
-        ]
+        file.patterns(Direction::Write),
+        [(AccessPattern::Single, 1), (AccessPattern::Strided { stride_bytes: 5_000 }, 1)]
     );
     assert!((file.busy_s - 13.5).abs() < 1e-9 && (file.bandwidth_mb_s() - 0.0143 / 9.5).abs() < 1e-9);
     assert_eq!(file.hot.iter().map(|window| window.requests).collect::<Vec<_>>(), [13, 10, 4]);
     // Region 0: four sequential reads, two strided writes, and of the random reads the one at 1,000 and, in window 1, 4,000.
     assert_eq!(file.hot[0].hottest, [(RegionIndex(0), 8), (RegionIndex(1), 2)]);
     assert_eq!(file.hot[0].regions, 5);
+}
+
+/// Blocks written every 64 KiB, each read back at once or all of them afterwards: both directions go by the same stride, whatever lies
+/// between them in time.
+#[test]
+fn a_program_that_writes_strided_and_reads_back_is_strided_in_both() {
+    const STRIDE: u64 = 64 << 10;
+    let block = |call, number: u64| (call, number * STRIDE, 4096);
+    let at_once = (0..50).flat_map(|number| [block(Call::Pwrite, number), block(Call::Pread, number)]).collect();
+    let writes = (0..50).map(|number| block(Call::Pwrite, number));
+    let afterwards = writes.chain((0..50).map(|number| block(Call::Pread, number))).collect();
+    // Backward, and a third of the blocks only.
+    let otherwise = (0..51).map(|number| block(Call::Pwrite, number));
+    let otherwise = otherwise.chain((0..17).map(|number| block(Call::Pread, 48 - 3 * number))).collect();
+    let trace = trace_of(&[("a", at_once), ("a", afterwards), ("a", otherwise)]);
+    let all = statistics(&trace, &CountOptions::default(), 3).unwrap();
+    let strided = |stride_bytes| AccessPattern::Strided { stride_bytes };
+    assert_eq!(all.files[0].patterns(Direction::Write), [(strided(STRIDE as i64), 3)]);
+    assert_eq!(all.files[0].patterns(Direction::Read), [(strided(STRIDE as i64), 2), (strided(-3 * STRIDE as i64), 1)]);
+    assert_eq!(all.files[0].processes, 3);
 }
 
 #[test]
@@ -152,7 +168,8 @@ fn a_generated_workload_is_recognised() {
         write_trace(&workload.generator().unwrap(), &TraceShape::default(), directory.path()).unwrap();
         let trace = Trace::open(directory.path()).unwrap();
         let all = statistics(&trace, &CountOptions::default(), 10).unwrap();
-        assert_eq!(all.files[0].patterns, [(expected, 4)]);
+        assert_eq!(all.files[0].patterns(Direction::Read), [(expected, 4)]);
+        assert_eq!(all.files[0].patterns(Direction::Write), []);
         assert_eq!(all.files[0].sizes.len(), 1);
     }
 }

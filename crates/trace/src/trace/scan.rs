@@ -1,12 +1,13 @@
 //! The first look at the slots of a process: definitions, and what the merge needs to know of the records.
 
-use super::{Communicator, Slots, decode_at, text};
+use super::{Communicator, Slots, decode_at};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use stripewise_capture::call::{Call, Level, Operation};
 use stripewise_capture::format::{
     CONTINUATION_BYTES, CommunicatorKey, Definition, FileKey, SLOT_BYTES, definition_slots, flag, slot_from_bytes, tag,
 };
+use stripewise_layout::text::lossless;
 
 pub(super) const POSIX_DATA: u8 = 1;
 pub(super) const MPI_DATA: u8 = 2;
@@ -183,7 +184,7 @@ fn define(scan: &mut Scan, slots: &[[u8; SLOT_BYTES]], index: usize) -> bool {
         name.extend_from_slice(&part[1..]);
     }
     name.truncate(name_bytes);
-    let name = text(&name);
+    let name = lossless(&name);
     match definition {
         Definition::File { key, device, inode, .. } if (key.0 as usize) <= slots.len() => {
             scan.files.push((key, FoundFile { path: name, device, inode }));
