@@ -177,12 +177,7 @@ impl<'a> StripeView<'a> {
     #[must_use]
     #[inline]
     pub fn locate(self, offset: RegionOffset) -> Place {
-        // Most cycles are powers of two, and this stands on the way of every small request.
-        let (cycle, mut rest) = if self.cycle_bytes.is_power_of_two() {
-            (offset.0 >> self.cycle_bytes.trailing_zeros(), offset.0 & (self.cycle_bytes - 1))
-        } else {
-            (offset.0 / self.cycle_bytes, offset.0 % self.cycle_bytes)
-        };
+        let (cycle, mut rest) = self.cycle_at(offset.0);
         let mut turn = 0;
         loop {
             let size = u64::from(self.stripes[turn].size_bytes);
@@ -209,16 +204,17 @@ impl<'a> StripeView<'a> {
     /// Bytes of `[0, region_bytes)` that lie in the object at `turn`: the object's size when the region is used up to there.
     #[must_use]
     pub fn object_bytes(self, turn: usize, region_bytes: u64) -> u64 {
-        self.object_bytes_after(turn, self.prefix_bytes(turn), region_bytes)
+        self.object_bytes_before(turn, self.prefix_bytes(turn), self.cycle_at(region_bytes))
     }
 
     /// The sub-requests of `[offset, offset + length)`, at most one per server, in cycle order from the first turn. Allocates nothing.
     pub fn split(self, offset: RegionOffset, length: u64) -> impl Iterator<Item = SubRequest<'a>> {
         let mut prefix = 0;
-        let (start, end) = (offset.0, offset.0 + length);
+        let start = offset.0;
+        let (from, to) = (self.cycle_at(start), self.cycle_at(start + length));
         self.stripes.iter().enumerate().filter_map(move |(turn, stripe)| {
-            let first = self.object_bytes_after(turn, prefix, start);
-            let last = self.object_bytes_after(turn, prefix, end);
+            let first = self.object_bytes_before(turn, prefix, from);
+            let last = self.object_bytes_before(turn, prefix, to);
             prefix += u64::from(stripe.size_bytes);
             (last > first).then_some(SubRequest {
                 view: self,
@@ -235,9 +231,22 @@ impl<'a> StripeView<'a> {
         self.stripes[..turn].iter().map(|stripe| u64::from(stripe.size_bytes)).sum()
     }
 
-    fn object_bytes_after(self, turn: usize, prefix: u64, end: u64) -> u64 {
+    /// Whole cycles before a byte of the region, and bytes of its cycle before it.
+    #[inline]
+    fn cycle_at(self, offset: u64) -> (u64, u64) {
+        // Most cycles are powers of two, and this stands on the way of every request.
+        if self.cycle_bytes.is_power_of_two() {
+            (offset >> self.cycle_bytes.trailing_zeros(), offset & (self.cycle_bytes - 1))
+        } else {
+            (offset / self.cycle_bytes, offset % self.cycle_bytes)
+        }
+    }
+
+    /// Bytes of the object at `turn` that lie before that place of the region.
+    #[inline]
+    fn object_bytes_before(self, turn: usize, prefix: u64, (cycles, rest): (u64, u64)) -> u64 {
         let size = u64::from(self.stripes[turn].size_bytes);
-        end / self.cycle_bytes * size + (end % self.cycle_bytes).saturating_sub(prefix).min(size)
+        cycles * size + rest.saturating_sub(prefix).min(size)
     }
 }
 

@@ -18,6 +18,7 @@ mod placement;
 mod region;
 mod size;
 mod split_mix;
+pub mod text;
 
 pub use cluster::{Cluster, ClusterError, Coordinator, FragmentLog, Server, ServerClass, ServerUrl, UrlNames};
 pub use layout::{Layout, LayoutError, MAX_SERVERS_PER_LAYOUT, Place, Stripe, StripeView, SubRequest};

@@ -152,9 +152,18 @@ fn check_maker(path: &Path, found: &Stat) -> Result<()> {
     Err(Error::new(ErrorKind::PermissionDenied, message))
 }
 
+/// How the names of files begin that are not finished.
+const UNFINISHED: &str = ".stripewise-";
+
+/// Whether the file is one that a process of ours is just writing under a temporary name, or has left when it was killed.
+#[must_use]
+pub fn is_unfinished(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()))
+}
+
 /// A new file beside `path`, made exclusively and with mode 0600; dropped unfinished, it is removed.
 fn temporary_for(path: &Path) -> Result<NamedTempFile> {
-    let made = tempfile::Builder::new().prefix(".stripewise-").rand_bytes(12).tempfile_in(directory_of(path));
+    let made = tempfile::Builder::new().prefix(UNFINISHED).rand_bytes(12).tempfile_in(directory_of(path));
     made.map_err(|error| Error::new(error.kind(), format!("no new file can be made next to it: {error}")))
 }
 

@@ -167,6 +167,33 @@ impl<'de> Deserialize<'de> for ByteCount {
     }
 }
 
+impl Serialize for ByteRate {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteRate {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for ByteRate {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ByteRate".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "Bytes per second with their unit, as `180MB/s` or `1GiB/s`."
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

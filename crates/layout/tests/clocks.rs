@@ -8,6 +8,7 @@ use std::path::Path;
 const READERS: &[(&str, usize, &str)] = &[
     ("stripewise/src/calibrate.rs", 1, "the profile says when it was measured"),
     ("stripewise/src/capture.rs", 1, "a trace says when it was begun"),
+    ("broker/src/agent_counts.rs", 1, "shown: since when an agent runs"),
     ("broker/src/describing.rs", 1, "a description says when it was written"),
     ("broker/src/identities.rs", 1, "a record says when its file was made"),
     ("broker/src/move_queue.rs", 1, "totals say since when they count, which tells one broker's from another's"),
@@ -17,6 +18,7 @@ const READERS: &[(&str, usize, &str)] = &[
         "OrangeFS says by the time of day when a credential expires and how old a file is",
     ),
     ("store/src/file/core.rs", 1, "a file's modification time"),
+    ("fuse/src/mapped.rs", 1, "whether a file's modification time is so new that its next change may have the same"),
     ("store/src/log_line.rs", 1, "lines of a log"),
     ("preload/src/log.rs", 1, "the same"),
     ("capture/src/clock.rs", 2, "for the next"),

@@ -121,6 +121,13 @@ fn devices() -> Vec<Row> {
     named(between(tables, "\n        name: \"", "\"").into_iter().collect::<BTreeSet<_>>().into_iter().collect())
 }
 
+/// The names of the modules of the rows `&module::NATIVE`.
+fn file_systems() -> Vec<Row> {
+    let text = text_of("crates/planner/src/native.rs");
+    let table = between(&text, "pub static NATIVES: &[&Native] = &[", "];")[0];
+    named(table.lines().filter_map(|line| line.trim().strip_prefix('&')?.strip_suffix("::NATIVE,")).collect())
+}
+
 fn is_word(text: &str, name: &str) -> bool {
     text.split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_')).any(|word| word == name)
 }
@@ -137,13 +144,27 @@ fn registries() -> Vec<Registry> {
             allowed: &[
                 ("crates/planner/src/policy.rs", "the table"),
                 ("crates/planner/src/policy/", "the modules"),
+                ("crates/planner/src/native/tests/", "tests of whole plans"),
                 ("crates/lab/src/reproduce/", "the papers' experiments are about named policies"),
                 ("crates/lab/src/demo/", "the demo is about named policies"),
+                ("demo/hosts.py", "the demo on several hosts too"),
                 ("crates/cli/src/demo.rs", "the demo is about named policies"),
                 ("crates/report/src/results.rs", "invented results for tests of other crates"),
                 ("crates/trace/src/workload/", "an access pattern is called random too"),
-                ("crates/stripewise/src/trace_summary.rs", "an access pattern is called random too"),
+                ("crates/trace/src/statistics.rs", "an access pattern is called random too"),
                 ("crates/model/src/caveat.rs", "an order of accesses is called random too"),
+                ("crates/columnar/src/stream.rs", "an order of accesses is called random too"),
+            ],
+        },
+        Registry {
+            what: "file system to export to",
+            rows: file_systems(),
+            is_text: |text, name| text == name,
+            is_identifier: |before, identifier, row| before == "native" && identifier == row.name,
+            allowed: &[
+                ("crates/planner/src/native/", "the modules"),
+                ("crates/store/src/server/orangefs.rs", "a kind of server of the same name"),
+                ("crates/preload/src/mpi/files.rs", "the prefixes that ROMIO takes"),
             ],
         },
         Registry {
@@ -182,6 +203,7 @@ fn registries() -> Vec<Registry> {
                 ("crates/fuzz/examples/", "a cluster file to be fuzzed"),
                 ("crates/broker/benches/", "a cluster file to be measured"),
                 ("setup/browser", "not of servers"),
+                ("demo/hosts.py", "the servers of the demo on several hosts"),
             ],
         },
         Registry {
@@ -192,6 +214,7 @@ fn registries() -> Vec<Registry> {
             allowed: &[
                 ("crates/lab/src/reproduce/", "the modules"),
                 ("crates/cli/src/reproduce.rs", "examples in the help"),
+                ("demo/hosts.py", "the page that it writes refers to one"),
             ],
         },
         Registry {
@@ -201,6 +224,7 @@ fn registries() -> Vec<Registry> {
             is_identifier: |_, _, _| false,
             allowed: &[
                 ("crates/device/src/named.rs", "the table"),
+                ("crates/planner/src/native/cephfs/detect.rs", "a class of Ceph's is called so too"),
                 ("crates/lab/src/reproduce/", "the papers' experiments run on named devices"),
                 ("crates/sim/benches/", "is measured on named devices"),
                 ("crates/broker/benches/", "is measured on named devices"),
@@ -324,7 +348,7 @@ fn names_are_read_from_the_tables_and_found_in_sources() {
     };
     assert!(rows("policy").starts_with(&["def", "random", "1-dh"]));
     assert!(rows("workload").starts_with(&["ior", "hpio", "btio"]));
-    assert_eq!(rows("trace reader"), ["own", "csv", "iosig"]);
+    assert_eq!(rows("trace reader"), ["own", "csv", "iosig", "darshan", "dftracer", "recorder"]);
     assert_eq!(rows("kind of server"), ["file", "emulated", "rados", "orangefs"]);
     assert!(rows("experiment").contains(&"h2dp-fig5") && rows("device").contains(&"hdd-7200"));
     let style = words_of_text("a { color: var(--h2dp); }\n.p-1-dh { x: 1 }\nuses(\"def,opt\", 'file:///a')");

@@ -23,12 +23,18 @@ const PROPOSALS: [&str; 14] = [
     "empty it",
 ];
 /// What loses nothing: an example in a help text of what a person wants to remove, a reason to refuse, and applying a plan that is not worth its move.
-const OTHERS: [&str; 5] = [
+const OTHERS: [&str; 10] = [
     "stripewise rm --force scratch/*.tmp",
     "the workload would write over it; replay in another directory",
     "nothing was changed. --force applies it all the same",
     "without --force it would not be applied",
     r#""apply".into(), "--force".into()"#,
+    // In scripts of exported layouts: the copy that the script made, and an option of BeeGFS's commands for a file that does not exist yet.
+    r#"trap 'rm -f "$new"' EXIT"#,
+    r#"trap 'rm -f "$directory/new"; rmdir "$directory"' EXIT"#,
+    r#"--chunk-size="$4" --force "$1""#,
+    r#"--chunksize="$4" --force "./${1##*/}""#,
+    r#"take("--force")"#,
 ];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {

@@ -101,12 +101,24 @@ pub enum Caveat {
     },
     /// The profile is of a version that knows one class of writes. Reading it adds this.
     DerivedWrites,
+    /// Nobody measured these servers: their lines are those of a data sheet or of figures that a site gave.
+    Unmeasured {
+        /// How many servers.
+        servers: u64,
+    },
     /// The trace does not say what writes waited for, so they are taken as buffered. Of the trace, not of the profile: planning adds it.
     AssumedWrites {
         /// Files with such writes.
         files: u64,
         /// The first of them.
         path: String,
+    },
+    /// The host's agent slows a server down, as the cluster file has it: figures are not those of a device.
+    Throttled {
+        /// As in the cluster file.
+        server: String,
+        /// What a request takes at least, as in the cluster file.
+        to: String,
     },
     /// The slowest SSD server is hardly faster than the fastest HDD server.
     AlikeClasses {
@@ -191,6 +203,11 @@ impl fmt::Display for Caveat {
                 "the profile is of a version without classes of writes: buffered writes are taken to cost their bytes alone, \
                  synchronous ones as much as direct ones. Run `stripewise calibrate` again"
             ),
+            Self::Unmeasured { servers } => write!(
+                f,
+                "nobody measured {servers} of the servers: their times are those of data sheets or of the site's figures, buffered writes \
+                 are taken to cost their bytes alone. `stripewise calibrate` on directories of the targets measures them"
+            ),
             Self::AssumedWrites { files, path } => {
                 write!(f, "the trace does not say whether writes to {path}")?;
                 if *files > 1 {
@@ -202,6 +219,11 @@ impl fmt::Display for Caveat {
                      buffered. Trace again to know"
                 )
             }
+            Self::Throttled { server, to } => write!(
+                f,
+                "{server} is throttled: its host's agent makes every request take {to} at least, one after the other, so its figures are \
+                 of no real device"
+            ),
             Self::AlikeClasses { hdd, ssd, ratio } => write!(
                 f,
                 "the classes hardly differ: a random 64 KiB request takes {ratio:.2} times as long on {hdd} (hdd) as on \
@@ -246,7 +268,11 @@ impl Caveat {
             Self::NoLine { spread, .. } => vec![("spread", *spread)],
             Self::NoSeeks { ratio, .. } | Self::AlikeClasses { ratio, .. } => vec![("ratio", *ratio)],
             Self::SharedLoad { share, .. } | Self::BusyHost { share } => vec![("share", *share)],
-            Self::SharedDevice { .. } | Self::DerivedWrites | Self::AssumedWrites { .. } => Vec::new(),
+            Self::SharedDevice { .. }
+            | Self::DerivedWrites
+            | Self::Unmeasured { .. }
+            | Self::AssumedWrites { .. }
+            | Self::Throttled { .. } => Vec::new(),
         }
     }
 }

@@ -40,6 +40,14 @@ impl Line {
     pub fn seconds(&self, bytes: f64) -> f64 {
         self.alpha_s + bytes * self.beta_s_per_byte
     }
+
+    /// What a time may be off the line by, relative to it: a line that was put through few samples lies nearer to these than to what comes.
+    /// A line of two samples or none says nothing of that, as one that was given rather than measured.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        let samples = f64::from(self.samples);
+        if samples > 2.0 { self.spread * (samples / (samples - 2.0)).sqrt() } else { self.spread }
+    }
 }
 
 /// One line for each order.

@@ -4,7 +4,7 @@ use crate::capacity::Ledger;
 use crate::moves::moves_between;
 use crate::plan::{Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Verdict, pattern_of};
 use crate::policy::{FileChoice, Optimum, PolicyName, Replica, Replicas, Task, region_bytes};
-use crate::predict::{Prediction, PredictionSum, Throughput};
+use crate::predict::{Prediction, PredictionSum};
 use crate::request::{PlanRequest, RequestError};
 use crate::verdict::verdict;
 use serde::Serialize;
@@ -34,6 +34,8 @@ pub struct ComparisonRow {
     pub write_mb_per_s: Option<f64>,
     /// Seconds that all requests take.
     pub time_s: f64,
+    /// Relative spread of these figures, the largest of them.
+    pub spread: f64,
     /// Against the plan of `def`.
     pub gain: Gains,
     /// Bytes on all SSD servers together.
@@ -73,6 +75,28 @@ pub fn compare(request: &PlanRequest<'_>, policies: &[PolicyName]) -> Result<Com
     })
 }
 
+/// What the request's files are predicted to do all together where each has one placement for the whole run, in the order of the files.
+///
+/// # Errors
+///
+/// Those of [`PlanRequest::check`].
+///
+/// # Panics
+///
+/// If a placement has servers that the cluster lacks.
+pub fn predict_placements(request: &PlanRequest<'_>, placements: &[Placement]) -> Result<Prediction, RequestError> {
+    request.check()?;
+    let capacity = request.capacity();
+    let task = Task::new(request, &capacity);
+    let mut sum = PredictionSum::new(request.profile);
+    for (file, placement) in request.files.iter().zip(placements) {
+        for (number, window) in file.windows.iter().enumerate() {
+            sum.add(placement, file, window, task.windows[number]);
+        }
+    }
+    Ok(sum.finish())
+}
+
 impl Comparison {
     /// One row for each plan, the shortest predicted time first; of equal ones the one that was asked for first.
     #[must_use]
@@ -82,6 +106,7 @@ impl Comparison {
             read_mb_per_s: plan.predicted.read.map(|read| read.mb_per_s),
             write_mb_per_s: plan.predicted.write.map(|write| write.mb_per_s),
             time_s: plan.predicted.total.time_s,
+            spread: plan.predicted.spread(),
             gain: plan.gain,
             ssd_bytes: plan.ssd_bytes(),
             verdict: plan.verdict.clone(),
@@ -95,10 +120,16 @@ impl Comparison {
     /// are best left where they are. Of equal ones the one that was asked for first.
     #[must_use]
     pub fn recommended(&self) -> Option<&Plan> {
-        let net_s = |plan: &Plan| plan.verdict.saved_s - plan.verdict.move_s;
-        let worthwhile = self.plans.iter().filter(|plan| plan.verdict.apply);
-        worthwhile.reduce(|best, plan| if net_s(plan) > net_s(best) { plan } else { best })
+        recommended(&self.plans).map(|(_, plan)| plan)
     }
+}
+
+/// As [`Comparison::recommended`], of plans that were made for the same run; with the place of the plan among them.
+#[must_use]
+pub fn recommended(plans: &[Plan]) -> Option<(usize, &Plan)> {
+    let net_s = |plan: &Plan| plan.verdict.saved_s - plan.verdict.move_s;
+    let worthwhile = plans.iter().enumerate().filter(|(_, plan)| plan.verdict.apply);
+    worthwhile.reduce(|best, plan| if net_s(plan.1) > net_s(best.1) { plan } else { best })
 }
 
 /// What `def` does with the same request.
@@ -129,9 +160,9 @@ fn assemble(
     let predicted = if is_default { baseline.prediction.clone() } else { predict_files(task, &files) };
     let same = choices == baseline.choices;
     let gain = Gains {
-        read: predicted.read.zip(baseline.prediction.read).map(|(plan, def)| gain(plan, def, same)),
-        write: predicted.write.zip(baseline.prediction.write).map(|(plan, def)| gain(plan, def, same)),
-        total: gain(predicted.total, baseline.prediction.total, same),
+        read: predicted.read.zip(baseline.prediction.read).map(|(plan, def)| Gain::of(plan, def, same)),
+        write: predicted.write.zip(baseline.prediction.write).map(|(plan, def)| Gain::of(plan, def, same)),
+        total: Gain::of(predicted.total, baseline.prediction.total, same),
     };
     let saved_s = baseline.prediction.total.time_s - predicted.total.time_s;
     for (file, replicas) in files.iter_mut().zip(&replicas) {
@@ -149,7 +180,7 @@ fn assemble(
         options: request.options.clone(),
         concurrency: task.concurrency,
         emulated: request.profile.emulated,
-        verdict: verdict(task, &files, saved_s, gain.total, is_default),
+        verdict: verdict(task, &files, predicted.total.time_s, saved_s, gain.total),
         predicted,
         default: baseline.prediction.clone(),
         gain,
@@ -158,16 +189,6 @@ fn assemble(
         servers,
         files,
     }
-}
-
-/// Time of `def` over time of the plan, less 1. The spreads of both times are taken as independent; equal placements differ by nothing.
-fn gain(plan: Throughput, def: Throughput, same: bool) -> Gain {
-    if same || plan.time_s <= 0.0 {
-        return Gain { low: 0.0, expected: 0.0, high: 0.0 };
-    }
-    let ratio = def.time_s / plan.time_s;
-    let spread = plan.spread.hypot(def.spread);
-    Gain { low: ratio * (1.0 - spread).max(0.0) - 1.0, expected: ratio - 1.0, high: ratio * (1.0 + spread) - 1.0 }
 }
 
 fn planned_files(task: &Task<'_>, choices: &[FileChoice]) -> Vec<PlannedFile> {

@@ -11,9 +11,9 @@ pub use text::{overview_text, region_text};
 
 use crate::compare::compare;
 use crate::map::layout_text;
-use crate::plan::Plan;
+use crate::plan::{Gain, Plan, Verdict};
 use crate::policy::{Optimum, PolicyName, region_bytes, region_count};
-use crate::predict::{Busiest, Prediction, PredictionSum};
+use crate::predict::{Busiest, Prediction, PredictionSum, Throughput};
 use crate::request::{PlanRequest, RequestError};
 use crate::verdict::layouts_by_region;
 use alternatives::layouts_of;
@@ -85,6 +85,8 @@ pub struct WindowPace {
     pub end_s: f64,
     /// Predicted for its requests.
     pub time_s: f64,
+    /// Relative spread of that time, and of all that is predicted for the window.
+    pub spread: f64,
     /// `None` for a window without requests.
     pub pace: Option<Pace>,
 }
@@ -128,10 +130,16 @@ pub struct CapacityPrice {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Overview {
+    /// Whether the plan is worth its move.
+    pub verdict: Verdict,
+    /// What it gains over `def`, all requests together.
+    pub gain: Gain,
     /// Whose plan it is.
     pub policy: PolicyName,
     /// Predicted for the run.
     pub time_s: f64,
+    /// Relative spread of that time.
+    pub spread: f64,
     /// How far the plan is from what is possible at all, of policies that know.
     pub optimum: Option<Optimum>,
     /// True when any server is emulated: times are those of device models.
@@ -253,8 +261,11 @@ impl<'a> Explainer<'a> {
             server.room_bytes.is_some_and(|capacity| server.used_bytes.saturating_add(region_size) > capacity)
         });
         Ok(Overview {
+            verdict: self.plan.verdict.clone(),
+            gain: self.plan.gain.total,
             policy: self.plan.policy,
             time_s: self.plan.predicted.total.time_s,
+            spread: self.plan.predicted.total.spread,
             optimum: self.plan.optimum.clone(),
             emulated: self.plan.emulated,
             windows: (0..windows).map(|number| self.window_pace(number)).collect(),
@@ -319,7 +330,8 @@ impl<'a> Explainer<'a> {
         let (sum, bounds) = self.window(number, None);
         let busiest = sum.busiest();
         let (start_s, end_s) = bounds;
-        WindowPace { start_s, end_s, time_s: sum.finish().total.time_s, pace: busiest.map(|found| self.pace(found)) }
+        let Throughput { time_s, spread, .. } = sum.finish().total;
+        WindowPace { start_s, end_s, time_s, spread, pace: busiest.map(|found| self.pace(found)) }
     }
 
     fn pace(&self, found: Busiest) -> Pace {

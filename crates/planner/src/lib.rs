@@ -9,8 +9,10 @@
 mod capacity;
 mod compare;
 pub mod explain;
+pub mod file_system;
 mod map;
 mod moves;
+pub mod native;
 mod plan;
 pub mod policy;
 mod predict;
@@ -18,11 +20,12 @@ mod render;
 mod request;
 mod served;
 mod servers;
+pub mod site;
 mod sources;
 mod verdict;
 
 pub use capacity::Capacity;
-pub use compare::{Comparison, ComparisonRow, compare, plan};
+pub use compare::{Comparison, ComparisonRow, compare, plan, predict_placements, recommended};
 pub use map::{RegionSpan, layout_text, region_map, segment_list};
 pub use moves::{Move, MoveKind};
 pub use plan::{
@@ -31,7 +34,8 @@ pub use plan::{
 };
 pub use policy::online::{Guess, History, OnlineStep, OnlineWindow, online_step, online_step_by};
 pub use policy::{About, Optimum, PolicyName, Replica, ServerPrices, Source, UnknownPolicy, reference, region_bytes};
-pub use predict::{MODEL_SPREAD, Prediction, Throughput, predict};
-pub use render::{comparison_text, plan_text};
+pub use predict::{MODEL_SPREAD, Prediction, Throughput, predict, within};
+pub use render::{comparison_text, headline_text, plan_text};
 pub use request::{MAX_REGIONS, Online, PlanOptions, PlanRequest, RequestError};
 pub use sources::{InputPaths, PlanKey, PlannedProgram, Sources};
+pub use verdict::copying_seconds;

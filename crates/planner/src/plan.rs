@@ -12,7 +12,7 @@ pub use lookup::{Match, NameMatch, nearest};
 
 use crate::moves::Move;
 use crate::policy::{Optimum, PolicyName, Replica};
-use crate::predict::Prediction;
+use crate::predict::{MODEL_SPREAD, Prediction, Throughput};
 use crate::request::PlanOptions;
 use crate::sources::{PlanKey, Sources};
 use serde::{Deserialize, Serialize};
@@ -145,7 +145,8 @@ pub struct PlannedServer {
     pub used_bytes: u64,
 }
 
-/// How much faster than `def`: 0.5 is half as much again. `low` and `high` come from the spread of the profile's fits.
+/// How much faster than `def`: 0.5 is half as much again. `low` and `high` come from the spreads of both predictions and are equal only
+/// where both placements are.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -156,6 +157,42 @@ pub struct Gain {
     pub expected: f64,
     /// With both predictions off by their spread to the plan's advantage.
     pub high: f64,
+}
+
+impl Gain {
+    /// Of a plan against `def`; the spreads of both times are taken as independent. Equal placements differ by nothing.
+    #[must_use]
+    pub fn of(plan: Throughput, def: Throughput, same: bool) -> Self {
+        if same || plan.time_s <= 0.0 {
+            return Self { low: 0.0, expected: 0.0, high: 0.0 };
+        }
+        let ratio = def.time_s / plan.time_s;
+        let spread = plan.spread.hypot(def.spread);
+        Self { low: ratio * (1.0 - spread).max(0.0) - 1.0, expected: ratio - 1.0, high: ratio * (1.0 + spread) - 1.0 }
+    }
+
+    /// Whether there is nothing to be wrong by: the plan is `def`.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self == Self { low: 0.0, expected: 0.0, high: 0.0 }
+    }
+
+    /// Seconds that a run of `plan_s` saves, from the low to the high end.
+    #[must_use]
+    pub fn saved_s(self, plan_s: f64) -> (f64, f64) {
+        (plan_s * self.low, plan_s * self.high)
+    }
+}
+
+impl std::fmt::Display for Gain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_none() {
+            return f.pad("none");
+        }
+        // Adding 0 turns -0 into 0.
+        let percent = |share: f64| format!("{:+.0}", (share * 100.0).round() + 0.0);
+        f.pad(&format!("{} % ({} .. {})", percent(self.expected), percent(self.low), percent(self.high)))
+    }
 }
 
 /// Gains by direction.
@@ -189,6 +226,14 @@ pub struct Verdict {
     pub move_bytes: u64,
     /// Seconds that those moves take.
     pub move_s: f64,
-    /// Seconds that one run saves against `def`, before its moves; negative when it loses.
+    /// Seconds that one run saves against `def`, before its moves; negative when it loses. Its range is that of the gain.
     pub saved_s: f64,
+    /// Relative spread of `place_s` and `move_s`.
+    #[serde(default = "model_spread")]
+    pub spread: f64,
+}
+
+/// What plans were wrong by at least that were made before they said so.
+fn model_spread() -> f64 {
+    MODEL_SPREAD
 }

@@ -5,7 +5,8 @@
 //! over the network's throughput. Where the processes keep company in one region after the other, that region's servers are all they have:
 //! for the share of time in which they do, each region's requests form a network of their own. Reads and writes are taken to follow each
 //! other, as phases of a program do; where they go on side by side and load the same servers, the sum of the times is the same.
-//! The spread is that of the fitted lines, weighted by device time, times the share of device time in all service time, and that of the model.
+//! The spread is that of the fitted lines, weighted by device time, times the share of device time in all service time, that of the model, and
+//! that of a sample as small as the traced requests are. No prediction is without one.
 
 use crate::served::Served;
 use rayon::prelude::*;
@@ -27,6 +28,18 @@ const TALLIES: usize = 8;
 /// is simulated. Sequential streams of few processes are further off; docs/equations.md says by how much.
 pub const MODEL_SPREAD: f64 = 0.12;
 
+/// What a run of so many requests may differ by from the mean that is predicted, because few requests do not average out: the relative
+/// standard deviation of a mean of `requests` times that vary by as much as they take.
+fn sample_spread(requests: u64) -> f64 {
+    if requests == 0 { 0.0 } else { (requests as f64).powf(-0.5) }
+}
+
+/// `±12 %`: how far what happens may be from what is predicted; rounded up, so that it never reads as nothing.
+#[must_use]
+pub fn within(spread: f64) -> String {
+    format!("\u{b1}{:.0} %", (spread * 100.0 - 1e-9).ceil().max(1.0))
+}
+
 /// What one direction, or all requests together, is predicted to do.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
@@ -40,7 +53,7 @@ pub struct Throughput {
     pub time_s: f64,
     /// Million bytes per second.
     pub mb_per_s: f64,
-    /// Relative spread of the time, from the profile's fits and the model.
+    /// Relative spread of the time, from the profile's fits, the model and the number of requests; never 0 where there are any.
     pub spread: f64,
 }
 
@@ -57,6 +70,21 @@ pub struct Prediction {
     pub total: Throughput,
     /// Service seconds of each server's device, in cluster order.
     pub server_load_s: Vec<f64>,
+}
+
+impl Prediction {
+    /// The largest relative spread of reads, of writes and of both together.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        [self.read, self.write].into_iter().flatten().map(|one| one.spread).fold(self.total.spread, f64::max)
+    }
+
+    /// Gives figures of plans that were made before the model's own spread counted at least that one.
+    pub(crate) fn widen(&mut self) {
+        for one in [self.read.as_mut(), self.write.as_mut(), Some(&mut self.total)].into_iter().flatten() {
+            one.spread = one.spread.max(if one.time_s > 0.0 { MODEL_SPREAD } else { 0.0 });
+        }
+    }
 }
 
 /// The prediction for the accesses of one window of a file, or of all its windows, under one placement. The placement must have passed
@@ -103,7 +131,7 @@ impl DirectionSum {
             bytes: u64::try_from(self.bytes).unwrap_or(u64::MAX),
             time_s: self.time_s,
             mb_per_s: over_time(self.bytes as f64 / 1e6),
-            spread: over_time(self.spread_time_s),
+            spread: over_time(self.spread_time_s).hypot(sample_spread(self.requests)),
         }
     }
 }
@@ -190,9 +218,8 @@ impl Mix {
 
     fn finish(mut self, processes: u32) -> DirectionSum {
         self.sum.time_s += self.network.requests() / self.network.throughput(processes, 0.0) + self.drain_s();
-        if self.service_s > 0.0 {
-            self.sum.spread_time_s = self.sum.time_s * (self.spread_s / self.service_s).hypot(MODEL_SPREAD);
-        }
+        let lines_spread = if self.service_s > 0.0 { self.spread_s / self.service_s } else { 0.0 };
+        self.sum.spread_time_s = self.sum.time_s * lines_spread.hypot(MODEL_SPREAD);
         self.sum
     }
 }

@@ -3,8 +3,9 @@
 use crate::compare::Comparison;
 use crate::map::{region_map, segment_list};
 use crate::moves::MoveKind;
-use crate::plan::{Gain, Plan, PlannedWindow};
+use crate::plan::{Plan, PlannedWindow};
 use crate::policy::PolicyName;
+use crate::predict::within;
 use std::fmt::Write;
 use stripewise_layout::Cluster;
 use stripewise_layout::figures::{bytes, duration};
@@ -12,22 +13,24 @@ use stripewise_layout::figures::{bytes, duration};
 /// Spans of regions that a window's text lists before it sums up the rest.
 const SPANS_SHOWN: usize = 12;
 
-/// The table of `--policy all`, the shortest predicted time first.
+/// The table of `--policy all`, the shortest predicted time first. All its figures are predictions, `within` the range that they state.
 #[must_use]
 pub fn comparison_text(comparison: &Comparison) -> String {
-    let mut text =
-        String::from("policy        time  read MB/s  write MB/s  gain over def (low .. high)      on SSD  verdict\n");
+    let mut text = String::from(
+        "policy        time  read MB/s  write MB/s  within  gain over def (low .. high)      on SSD  verdict\n",
+    );
     for row in comparison.rows() {
         let rate = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
         let verdict = if row.verdict.apply { "apply" } else { "leave it" };
         writeln!(
             text,
-            "{:<7}  {:>9}  {:>9}  {:>10}  {:>27}  {:>10}  {verdict}",
+            "{:<7}  {:>9}  {:>9}  {:>10}  {:>6}  {:>27}  {:>10}  {verdict}",
             row.policy,
             duration(row.time_s),
             rate(row.read_mb_per_s),
             rate(row.write_mb_per_s),
-            gain_text(row.gain.total),
+            within(row.spread),
+            row.gain.total,
             bytes(row.ssd_bytes),
         )
         .expect("writing to a String cannot fail");
@@ -44,10 +47,20 @@ pub fn comparison_text(comparison: &Comparison) -> String {
     text
 }
 
-/// A plan in words and numbers.
+/// What is decided by a plan: the verdict, the gain, and what to do next.
 #[must_use]
-pub fn plan_text(plan: &Plan, cluster: &Cluster) -> String {
-    let mut text = String::new();
+pub fn headline_text(plan: &Plan, next: &str) -> String {
+    let mut text = format!("verdict    {}\n", plan.verdict.reason);
+    if !plan.gain.total.is_none() {
+        text += &format!("gain       {} over def, predicted by {}\n", plan.gain.total, plan.policy);
+    }
+    text + &format!("next       {next}\n")
+}
+
+/// A plan in words and numbers: first the verdict and `next`, what to do about it, then what it rests on.
+#[must_use]
+pub fn plan_text(plan: &Plan, cluster: &Cluster, next: &str) -> String {
+    let mut text = headline_text(plan, next);
     write_plan(&mut text, plan, cluster).expect("writing to a String cannot fail");
     text
 }
@@ -66,7 +79,6 @@ fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Re
         concurrency.processes,
         concurrency.processes_per_node
     )?;
-    writeln!(text, "verdict    {}", plan.verdict.reason)?;
     for (name, predicted, default, gain) in [
         ("read", plan.predicted.read, plan.default.read, plan.gain.read),
         ("write", plan.predicted.write, plan.default.write, plan.gain.write),
@@ -74,24 +86,26 @@ fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Re
         if let (Some(predicted), Some(default), Some(gain)) = (predicted, default, gain) {
             writeln!(
                 text,
-                "{name:<9}  {:.1} MB/s predicted, def {:.1} MB/s, gain {}",
+                "{name:<9}  {:.1} MB/s {} predicted, def {:.1} MB/s {}, gain {gain}",
                 predicted.mb_per_s,
+                within(predicted.spread),
                 default.mb_per_s,
-                gain_text(gain)
+                within(default.spread)
             )?;
         }
     }
     if let Some(optimum) = plan.optimum.as_ref().filter(|optimum| optimum.bound_s > 0.0) {
         writeln!(
             text,
-            "bound      no plan takes less than {}; this one {}, {:.1} % more{}",
+            "bound      by the model no plan takes less than {}; this one {} {}, {:.1} % more{}",
             duration(optimum.bound_s),
             duration(optimum.value_s),
+            within(plan.predicted.total.spread),
             optimum.gap * 100.0,
             if optimum.time_limited { ", when the time limit ended the search" } else { "" }
         )?;
     }
-    writeln!(text, "servers    class      holds      space    serves")?;
+    writeln!(text, "servers    class      holds      space    serves {}", within(plan.predicted.spread()))?;
     for (server, load_s) in plan.servers.iter().zip(&plan.predicted.server_load_s) {
         let capacity = server.room_bytes.map_or_else(|| "unknown".to_owned(), bytes);
         writeln!(
@@ -152,10 +166,4 @@ fn write_window(
         writeln!(text, "    and {regions} regions more in {} spans, {hybrid} of them with SSD servers", rest.len())?;
     }
     Ok(())
-}
-
-fn gain_text(gain: Gain) -> String {
-    // Adding 0 turns -0 into 0.
-    let percent = |share: f64| format!("{:+.0}", (share * 100.0).round() + 0.0);
-    format!("{} % ({} .. {})", percent(gain.expected), percent(gain.low), percent(gain.high))
 }

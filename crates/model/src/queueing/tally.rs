@@ -222,7 +222,7 @@ impl<'a> Tally<'a> {
                 for order in ORDERS {
                     let kind = kind(request, order);
                     let device_s = costs[kind].device.summed(&moments[kind]).mean_s;
-                    sum.device_spread_s += device_s * server.line(request, order).spread;
+                    sum.device_spread_s += device_s * server.line(request, order).deviation();
                     sum.all_s += device_s + costs[kind].link.summed(&moments[kind]).mean_s;
                 }
             }

@@ -1,6 +1,7 @@
 //! Explanations as text for a terminal.
 
 use super::{Alternative, Overview, Pace, RegionExplanation, WindowPace};
+use crate::predict::within;
 use std::fmt::Write;
 use stripewise_layout::figures::{bytes, duration};
 use stripewise_layout::{Order, RequestKind, WriteClass};
@@ -9,10 +10,10 @@ use stripewise_model::Caveat;
 /// Windows that an overview lists before it sums up the rest.
 const WINDOWS_SHOWN: usize = 12;
 
-/// A plan as a whole, in words and numbers.
+/// A plan as a whole, in words and numbers: first the verdict and `next`, what to do about it.
 #[must_use]
-pub fn overview_text(overview: &Overview) -> String {
-    let mut text = String::new();
+pub fn overview_text(overview: &Overview, next: &str) -> String {
+    let mut text = format!("verdict    {}\nnext       {next}\n", overview.verdict.reason);
     write_overview(&mut text, overview).expect("writing to a String cannot fail");
     text
 }
@@ -26,12 +27,17 @@ pub fn region_text(explanation: &RegionExplanation) -> String {
 }
 
 fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
-    writeln!(text, "policy     {}, a run is predicted to take {}", overview.policy, duration(overview.time_s))?;
+    let (time, range) = (duration(overview.time_s), within(overview.spread));
+    writeln!(
+        text,
+        "policy     {}, a run is predicted to take {time} {range}, gain over def {}",
+        overview.policy, overview.gain
+    )?;
     if let Some(optimum) = &overview.optimum {
         let (bound, gap) = (duration(optimum.bound_s), optimum.gap * 100.0);
         writeln!(
             text,
-            "bound      {bound}: no placement of the shapes weighed takes less; the plan is {gap:.0} % above it"
+            "bound      {bound}: by the model no placement of the shapes weighed takes less; the plan is {gap:.0} % above it"
         )?;
     }
     for (number, window) in overview.windows.iter().enumerate().take(WINDOWS_SHOWN) {
@@ -47,8 +53,8 @@ fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
     match &overview.ssd_price {
         Some(price) => {
             let change = match price.saved_s_per_gib {
-                saved if saved >= 0.0 => format!("saves {}", duration(saved)),
-                lost => format!("loses {}", duration(-lost)),
+                saved if saved >= 0.0 => format!("saves {} {range}", duration(saved)),
+                lost => format!("loses {} {range}", duration(-lost)),
             };
             writeln!(
                 text,
@@ -81,6 +87,7 @@ fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
 fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt::Result {
     let RegionExplanation { file, region, .. } = explanation;
     let size = bytes(explanation.region_bytes);
+    writeln!(text, "why        {}", explanation.reason)?;
     writeln!(text, "region     {file}:{region} ({size}), by {} {}", explanation.policy, explanation.layout)?;
     for asked in &explanation.asked {
         let what = match asked.class.kind {
@@ -100,7 +107,8 @@ fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt:
         writeln!(text, "           by {} processes", explanation.processes)?;
     }
     writeln!(text, "window     {}", interval_text(&explanation.window))?;
-    writeln!(text, "layouts of this region with everything else in place")?;
+    let range = within(explanation.window.spread);
+    writeln!(text, "layouts of this region with everything else in place, predicted {range}")?;
     writeln!(text, "      window   against the plan  layout")?;
     for one in &explanation.alternatives {
         writeln!(text, "  {:>10}  {:>17}  {}", duration(one.time_s), difference_text(one), alternative_text(one))?;
@@ -110,9 +118,8 @@ fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt:
         let saved_s = worth * planned.ssd_bytes as f64 / (1u64 << 30) as f64;
         let verb = if saved_s < 0.0 { "costs" } else { "saves" };
         let (saved, size) = (duration(saved_s.abs()), bytes(planned.ssd_bytes));
-        writeln!(text, "SSD space  {size} of it {verb} {saved} here, against the fastest layout without")?;
+        writeln!(text, "SSD space  {size} of it {verb} {saved} {range} here, against the fastest layout without")?;
     }
-    writeln!(text, "why        {}", explanation.reason)?;
     write_notes(text, explanation.emulated, &explanation.caveats)
 }
 
@@ -133,7 +140,7 @@ fn window_text(number: usize, window: &WindowPace) -> String {
 fn interval_text(window: &WindowPace) -> String {
     let pace = window.pace.as_ref().map_or_else(|| "no requests".to_owned(), pace_text);
     let [start, end, time] = [window.start_s, window.end_s, window.time_s].map(duration);
-    format!("{start} to {end}: {time} predicted; {pace}")
+    format!("{start} to {end}: {time} {} predicted; {pace}", within(window.spread))
 }
 
 fn pace_text(pace: &Pace) -> String {

@@ -1,6 +1,7 @@
 //! Reading, checking and writing plan files.
 
-use super::{OLDEST_PLAN_VERSION, PLAN_VERSION, Plan, PlannedWindow};
+use super::{Gain, OLDEST_PLAN_VERSION, PLAN_VERSION, Plan, PlannedWindow};
+use crate::predict::Throughput;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{Cluster, input, output};
@@ -90,8 +91,30 @@ impl Plan {
         }
         let mut plan: Plan = serde_json::from_str(text).map_err(syntax)?;
         plan.version = PLAN_VERSION;
+        plan.widen();
         plan.check_values().map_err(|message| PlanError::Value { path: path.to_owned(), message })?;
         Ok(plan)
+    }
+
+    /// Plans of former versions may state figures and gains without any range. No prediction is without one, whoever made it.
+    fn widen(&mut self) {
+        self.predicted.widen();
+        self.default.widen();
+        let wider = |gain: &mut Gain, plan: Throughput, def: Throughput| {
+            let found = Gain::of(plan, def, false);
+            if gain.low == gain.high && !gain.is_none() && found.low.is_finite() && found.high.is_finite() {
+                *gain = found;
+            }
+        };
+        wider(&mut self.gain.total, self.predicted.total, self.default.total);
+        for (gain, plan, def) in [
+            (&mut self.gain.read, self.predicted.read, self.default.read),
+            (&mut self.gain.write, self.predicted.write, self.default.write),
+        ] {
+            if let (Some(gain), Some(plan), Some(def)) = (gain, plan, def) {
+                wider(gain, plan, def);
+            }
+        }
     }
 
     /// The text of a plan file.

@@ -61,7 +61,7 @@ mod tests {
         let text = plan.to_json();
         assert!(text.contains("\"policy\": \"dummy\""), "{text}");
         assert_eq!(Plan::parse(&text, Path::new("plan.json")).unwrap(), plan);
-        assert!(plan_text(&plan, &cluster).contains("dummy"));
+        assert!(plan_text(&plan, &cluster, "next").contains("dummy"));
         let all = compare(&request, &PolicyName::ALL).unwrap();
         assert!(comparison_text(&all).contains("dummy"));
         assert!(crate::reference().ends_with("| [`dummy`](#dummy) | none: our own | nothing | none | no |\n"));

@@ -47,8 +47,13 @@ pub(crate) fn profile(cluster: &Cluster) -> Profile {
     }
 }
 
-/// Reads of 64 KiB by so many processes, so many of each region.
+/// Reads of 64 KiB by so many processes, so many of each region of 1 MiB.
 pub(crate) fn file(requests: &[u64], processes: u32) -> FileAccess {
+    file_of("/data/a", REGION_BYTES, requests, processes)
+}
+
+/// The same of a named file in regions of any size.
+pub(crate) fn file_of(path: &str, region_bytes: u64, requests: &[u64], processes: u32) -> FileAccess {
     let regions = requests.iter().enumerate().filter(|(_, count)| **count > 0).map(|(region, count)| RegionAccess {
         region: RegionIndex(region as u32),
         counts: vec![(ClassIndex(0), *count)],
@@ -57,9 +62,9 @@ pub(crate) fn file(requests: &[u64], processes: u32) -> FileAccess {
         slices: Slices::ALL,
     });
     FileAccess {
-        path: "/data/a".to_owned(),
-        size_bytes: requests.len() as u64 * REGION_BYTES,
-        region_size: ByteCount(REGION_BYTES),
+        path: path.to_owned(),
+        size_bytes: requests.len() as u64 * region_bytes,
+        region_size: ByteCount(region_bytes),
         classes: vec![AccessClass { kind: Direction::Read.into(), request_bytes: 64 << 10, order: Order::Random }],
         windows: vec![WindowAccess {
             start_s: 0.0,

@@ -132,12 +132,14 @@ fn explanations_read_so() {
     let (made, request) = (case.plan(PolicyName::H2dp), case.request());
     let explainer = Explainer::new(&made, &request).unwrap();
     assert_eq!(
-        overview_text(&explainer.overview().unwrap()),
+        overview_text(&explainer.overview().unwrap(), "stripewise apply plan.json"),
         "\
-policy     h2dp, a run is predicted to take 959 ms\n\
-window     0, 0 s to 10 min: 959 ms predicted; the link of ssd0 is busiest, 100 % of the time\n\
+verdict    apply: placing 6 MiB takes 23.3 ms ±14 %, which the first run wins back (each saves 2.2 s, 1.62 s to 2.78 s)\n\
+next       stripewise apply plan.json\n\
+policy     h2dp, a run is predicted to take 959 ms ±13 %, gain over def +229 % (+169 .. +290)\n\
+window     0, 0 s to 10 min: 959 ms ±13 % predicted; the link of ssd0 is busiest, 100 % of the time\n\
 capacity   full: ssd0, ssd1\n\
-one GiB    more SSD capacity, over ssd0 to ssd1, loses 25 ms of a run (planned again; now 4 MiB there)\n\
+one GiB    more SSD capacity, over ssd0 to ssd1, loses 25 ms ±13 % of a run (planned again; now 4 MiB there)\n\
 regions that take most service time\n\
 \x20  share   service  requests       bytes  region\n\
 \x20 70.3 %    2.51 s       700     175 MiB  /data/a:2 <0B,128KiB>\n\
@@ -150,11 +152,13 @@ regions that take most service time\n\
     assert_eq!(
         region_text(&explainer.region(0, RegionIndex(2)).unwrap()),
         "\
+why        h2dp decides by its own cost of one request, which does not see what the others load: \
+by this prediction opt would save 35 ms and fits\n\
 region     /data/a:2 (1 MiB), by h2dp <0B,128KiB>\n\
 asked for  700 reads of 256 KiB at random\n\
 \x20          by 32 processes\n\
-window     0 s to 10 min: 959 ms predicted; the link of ssd0 is busiest, 100 % of the time\n\
-layouts of this region with everything else in place\n\
+window     0 s to 10 min: 959 ms ±13 % predicted; the link of ssd0 is busiest, 100 % of the time\n\
+layouts of this region with everything else in place, predicted ±13 %\n\
 \x20     window   against the plan  layout\n\
 \x20     924 ms             -35 ms  <0B,512KiB> (opt)\n\
 \x20     959 ms           the plan  <0B,128KiB> (h2dp, padp, spread over all ssd)\n\
@@ -167,9 +171,7 @@ layouts of this region with everything else in place\n\
 \x20     3.99 s            +3.03 s  <44247B,40124B> (random)\n\
 \x20     4.11 s            +3.15 s  <64KiB,0B> (spread over all hdd)\n\
 \x20     5.49 s            +4.53 s  hdd0 1MiB (whole on one hdd)\n\
-SSD space  1 MiB of it saves 3.15 s here, against the fastest layout without\n\
-why        h2dp decides by its own cost of one request, which does not see what the others load: \
-by this prediction opt would save 35 ms and fits\n\
+SSD space  1 MiB of it saves 3.15 s ±13 % here, against the fastest layout without\n\
 "
     );
 }

@@ -5,6 +5,7 @@ mod damaged_files;
 mod document;
 mod explain;
 mod fixed_layouts;
+mod hosts;
 mod invariants;
 mod linear_programs;
 mod measured;

@@ -158,5 +158,5 @@ fn segments_read_as_the_poster_writes_them() {
     let made = plan(PolicyName::Segment, &request).unwrap();
     let list = segment_list(made.files[0].initial());
     assert_eq!(list, "<0,16KiB:2MiB,64KiB:4MiB,16KiB>");
-    assert!(stripewise_planner::plan_text(&made, &cluster).contains(&format!("segments {list}")));
+    assert!(stripewise_planner::plan_text(&made, &cluster, "next").contains(&format!("segments {list}")));
 }

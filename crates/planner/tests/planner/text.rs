@@ -28,15 +28,15 @@ fn a_comparison_reads_so() {
     assert_eq!(
         comparison_text(&comparison),
         "\
-policy        time  read MB/s  write MB/s  gain over def (low .. high)      on SSD  verdict\n\
-h2dp        906 ms      259.9        69.7        +249 % (+187 .. +311)       2 MiB  apply\n\
-padp        924 ms      236.9       331.3        +242 % (+181 .. +302)       2 MiB  apply\n\
-def         3.16 s       69.5        81.6              +0 % (+0 .. +0)     1.5 MiB  leave it\n\
-psa         4.65 s       48.1        31.0           -32 % (-44 .. -20)     1.9 MiB  leave it\n\
-h2dp: apply: placing 6 MiB takes 21.7 ms, which the first run wins back (each saves 2.25 s)\n\
-padp: apply: placing 6 MiB takes 21.3 ms, which the first run wins back (each saves 2.24 s)\n\
+policy        time  read MB/s  write MB/s  within  gain over def (low .. high)      on SSD  verdict\n\
+h2dp        906 ms      259.9        69.7   ±17 %        +249 % (+184 .. +313)       2 MiB  apply\n\
+padp        924 ms      236.9       331.3   ±17 %        +242 % (+179 .. +304)       2 MiB  apply\n\
+def         3.16 s       69.5        81.6   ±17 %                         none     1.5 MiB  leave it\n\
+psa         4.65 s       48.1        31.0   ±17 %           -32 % (-45 .. -19)     1.9 MiB  leave it\n\
+h2dp: apply: placing 6 MiB takes 21.7 ms ±14 %, which the first run wins back (each saves 2.25 s, 1.67 s to 2.84 s)\n\
+padp: apply: placing 6 MiB takes 21.3 ms ±14 %, which the first run wins back (each saves 2.24 s, 1.66 s to 2.81 s)\n\
 def: leave it: this is the default placement, the measure of the others\n\
-psa: leave it: a run is predicted to lose 1.49 s against def\n\
+psa: leave it: a run is predicted to lose 1.49 s against def (897 ms to 2.08 s)\n\
 "
     );
 }
@@ -53,14 +53,16 @@ fn a_plan_reads_so() {
     let files = [file];
     let made = plan(PolicyName::H2dp, &testbed::request(&cluster, &profile, &files)).unwrap();
     assert_eq!(
-        plan_text(&made, &cluster),
+        plan_text(&made, &cluster, "stripewise apply plan.json"),
         "\
+verdict    apply: placing 6 MiB takes 21.7 ms ±14 %, which the first run wins back (each saves 2.42 s, 1.75 s to 3.1 s)\n\
+gain       +202 % (+147 .. +257) over def, predicted by h2dp\n\
+next       stripewise apply plan.json\n\
 policy     h2dp\n\
 for        app with 32 processes (costed with p = 32, c = 1)\n\
-verdict    apply: placing 6 MiB takes 21.7 ms, which the first run wins back (each saves 2.42 s)\n\
-read       247.1 MB/s predicted, def 69.5 MB/s, gain +255 % (+192 .. +319)\n\
-write      49.8 MB/s predicted, def 81.6 MB/s, gain -39 % (-50 .. -28)\n\
-servers    class      holds      space    serves\n\
+read       247.1 MB/s ±13 % predicted, def 69.5 MB/s ±14 %, gain +255 % (+190 .. +321)\n\
+write      49.8 MB/s ±15 % predicted, def 81.6 MB/s ±15 %, gain -39 % (-52 .. -26)\n\
+servers    class      holds      space    serves ±15 %\n\
 \x20 hdd0     hdd      1.3 MiB    unknown    797 ms\n\
 \x20 hdd1     hdd      1.3 MiB    unknown    796 ms\n\
 \x20 hdd2     hdd      1.2 MiB    unknown    795 ms\n\
@@ -119,14 +121,17 @@ fn verdicts_say_why() {
     let found = [
         reason(PolicyName::Def, &one(900), 10.0, 0.05),
         reason(PolicyName::H2dp, &one(900), 10.0, 0.05),
-        reason(PolicyName::H2dp, &one(2), 10.0, 0.05),
+        reason(PolicyName::H2dp, &one(30), 2.0, 0.05),
         reason(PolicyName::H2dp, &one(900), 10.0, 0.9),
     ];
     let expected = [
         (false, "leave it: this is the default placement, the measure of the others"),
-        (true, "apply: placing 64 MiB takes 335 ms, which the first run wins back (each saves 2.36 s)"),
-        (false, "leave it: placing 64 MiB takes 335 ms, which only 64 runs win back; at most 10 are allowed"),
-        (false, "leave it: the predicted gain of 228 % is within the prediction's spread of 281 %"),
+        (
+            true,
+            "apply: placing 64 MiB takes 335 ms ±14 %, which the first run wins back (each saves 2.36 s, 1.74 s to 2.98 s)",
+        ),
+        (false, "leave it: placing 64 MiB takes 335 ms ±14 %, which only 5 runs win back; at most 2 are allowed"),
+        (false, "leave it: the predicted gain of 228 % is within the prediction's spread of 285 %"),
     ];
     assert_eq!(found, expected.map(|(apply, reason)| (apply, reason.to_owned())));
 }

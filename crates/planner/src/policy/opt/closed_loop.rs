@@ -24,7 +24,8 @@ use drawn::Draw;
 pub(crate) use drawn::Drawn;
 use draws::Pool;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use stripewise_layout::{Direction, Layout, Order, RegionOffset, SplitMix64};
 use stripewise_model::Profile;
 
@@ -153,27 +154,33 @@ impl Sample {
         if !moves.is_empty() && self.weight > 0.0 {
             idle.push(Reverse((0, MOVER)));
         }
-        // Of processes whose writes are done: which flush they wait for.
-        let mut flushing: HashMap<u32, (&Draw, &Layout)> = HashMap::new();
+        // By process, where its write is done: which flush it waits for.
+        let mut flushing: Vec<Option<(&Draw, &Layout)>> = vec![None; turns.pool_of.len()];
         let mut mover = Mover { next: 0, copied: 0, writing: false };
         let mut end_ns = 0u64;
         let mut left: usize = self.pools.iter().map(|pool| pool.draws.len()).sum();
         while left > 0 {
-            let Some(Reverse((now, who))) = idle.pop() else { break };
+            // Whoever acts stays on top of the heap until it is known when it is idle again.
+            let Some(mut first) = idle.peek_mut() else { break };
+            let Reverse((now, who)) = *first;
             if who == MOVER {
-                if let Some(done) = mover.step(self, moves, now, &mut servers, &mut current) {
-                    idle.push(Reverse((done, MOVER)));
+                match mover.step(self, moves, now, &mut servers, &mut current) {
+                    Some(done) => first.0.0 = done,
+                    None => drop(PeekMut::pop(first)),
                 }
                 continue;
             }
-            if let Some((draw, layout)) = flushing.remove(&who) {
+            if let Some((draw, layout)) = flushing[who as usize].take() {
                 let done = self.flush(layout, draw, now, &servers);
                 end_ns = end_ns.max(done);
-                idle.push(Reverse((done, who)));
+                first.0.0 = done;
                 continue;
             }
             // A process without requests leaves.
-            let Some((draw, in_order)) = turns.next(who as usize) else { continue };
+            let Some((draw, in_order)) = turns.next(who as usize) else {
+                PeekMut::pop(first);
+                continue;
+            };
             left -= 1;
             let class = usize::from(draw.class);
             let layout = current[draw.item as usize];
@@ -189,10 +196,10 @@ impl Sample {
             };
             end_ns = end_ns.max(done);
             if !self.flushes[class].is_empty() {
-                flushing.insert(who, (draw, layout));
+                flushing[who as usize] = Some((draw, layout));
             }
             // What is written back later keeps the servers busy and its process not.
-            idle.push(Reverse((if self.awaited[class] { done } else { now }, who)));
+            first.0.0 = if self.awaited[class] { done } else { now };
         }
         end_ns as f64 * 1e-9 * self.weight
     }

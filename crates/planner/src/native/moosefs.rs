@@ -1,0 +1,110 @@
+//! MooseFS: one storage class a file, which says by labels on which chunk servers its chunks are kept.
+//!
+//! **What it can express.** The servers of a label, or of an expression of labels. Each chunk of 64 MiB lies on one of them as a whole; there are no
+//! stripes. The class of a file may be changed at any time: the master then moves the chunks.
+//!
+//! **Deviations.** The master chooses among the servers of a label by their load and space; the layout that is predicted gives them the chunks in turn.
+//!
+//! Sources: mfsscadmin(1) and mfssclass(1) of MooseFS 3.0, mfscreatesclass(1) of MooseFS 4.57.
+
+mod detect;
+
+use super::fit::{Refusal, Wanted, even};
+use super::layout::NativeLayout;
+use super::script::{Script, Writer};
+use super::{FittedFile, Native};
+use crate::file_system::{FileSystem, Naming};
+use crate::site::Site;
+use std::collections::BTreeSet;
+use stripewise_layout::ByteCount;
+
+pub(super) static NATIVE: Native = Native {
+    fs: FileSystem {
+        name: "moosefs",
+        title: "MooseFS",
+        target: "chunk server",
+        radix: 10,
+        naming: Naming::Pools,
+        stripe_size: ByteCount(CHUNK),
+        stripe_count: 0,
+        pool_name_bytes: None,
+        layout_bytes: None,
+    },
+    example: include_str!("moosefs/site.toml"),
+    expresses: "one storage class a file: the servers of a label, with chunks of 64MiB in turn",
+    loses: "all stripes, and differences between a file's regions",
+    mirrors: None,
+    lacks,
+    remarks: |_, _| Vec::new(),
+    fit,
+    script,
+    detect: detect::detect,
+    #[cfg(test)]
+    read_back: grammar::read_back,
+};
+
+/// Bytes that lie on one server.
+const CHUNK: u64 = 64 << 20;
+
+/// Characters of a class's name, at most.
+const MAX_NAME: usize = 255;
+
+const PRELUDE: &str = r#"# class MOUNT NAME LABELS: a storage class, unless there is one of that name; as MooseFS 3 or MooseFS 4 has it.
+class() {
+    if command -v mfsscadmin >/dev/null; then
+        mfsscadmin "$1" list | grep -qx "$2" || mfsscadmin "$1" create -K "$3" "$2"
+    else
+        mfslistsclass -M "$1" | grep -qx "$2" || mfscreatesclass -M "$1" -K "$3" "$2"
+    fi || fail "there is no storage class $2, which the files need"
+}
+
+# set_layout FILE CLASS: a new file of that class, or an existing one, whose chunks the master then moves.
+set_layout() {
+    : >> "$1"
+    mfssetsclass "$2" "$1"
+}
+"#;
+
+fn lacks(site: &Site) -> Option<String> {
+    let no_mount =
+        || site.file.mount.is_none().then(|| "mfsscadmin needs the mount; add mount = \"/mnt/mfs\"".to_owned());
+    let too_long = || {
+        let pool = site.pools.iter().find(|pool| class(&pool.name).len() > MAX_NAME)?;
+        let most = "a storage class of MooseFS is named by them and has 255 characters at most; shorten the expression";
+        Some(format!("pool = `{}`: {most}", pool.name))
+    };
+    site.lacks_pools("labels of storage classes").or_else(no_mount).or_else(too_long)
+}
+
+fn fit(site: &Site, wanted: &Wanted<'_>) -> Result<NativeLayout, Refusal> {
+    let layout = |pool: &crate::site::Pool| NativeLayout::whole(even(&pool.targets, CHUNK), Some(pool.name.clone()));
+    wanted.nearest(site, site.pools.iter().map(layout).collect())
+}
+
+fn script(site: &Site, files: &[FittedFile]) -> Script {
+    let mount = site.file.mount.as_ref().and_then(|mount| mount.to_str()).expect("the site has a mount, which is text");
+    let mut writer = Writer::new(site.fs.title, files.len(), PRELUDE);
+    let labels = |file: &FittedFile| file.layout.parts[0].pool.clone().expect("layouts of MooseFS have a label");
+    let classes: BTreeSet<String> = files.iter().map(labels).collect();
+    for labels in &classes {
+        writer.command(["class", mount, &class(labels), labels].map(str::as_bytes));
+    }
+    for file in files {
+        writer.of_file("layout", &file.path, &[class(&labels(file))]);
+    }
+    writer.finish()
+}
+
+/// The name of the class for an expression of labels, which may have `+`, `*`, `[` and other characters that names of classes do not.
+fn class(labels: &str) -> String {
+    let of = |c: char| match c {
+        c if c.is_ascii_alphanumeric() => c.to_string(),
+        '+' => "_or_".to_owned(),
+        '*' => "_any_".to_owned(),
+        other => format!("_{:x}_", u32::from(other)),
+    };
+    format!("stripewise_{}", labels.chars().map(of).collect::<String>())
+}
+
+#[cfg(test)]
+mod grammar;
