@@ -1,53 +1,61 @@
 //! The agent: what serves the programs of one host, of a cluster that has many.
 //!
 //! Agents elect a master by the cluster's coordinator. The master is a broker as in a cluster of one host, whose table is the one that hosts
-//! share: it alone changes that, and makes, moves and frees objects. An agent that loses the election follows the master.
+//! share: it alone changes that, and makes, moves and frees objects. An agent that loses the election follows the master. A master that hears none of the
+//! others any more gives the role up, and wants it again only if none of them takes it.
 //!
 //! An agent takes one role after the other for as long as it holds the lock of its host's state directory. A change of role is to programs
-//! what a change of the broker is on one host: they connect again, and I/O on what is placed goes on meanwhile.
+//! what a change of the broker is on one host: they connect again, and I/O on what is placed goes on meanwhile. Agents do that themselves where
+//! a server's I/O runs in them, so one that has lost its master serves programs until another role is in reach.
 
 mod follower;
+mod following;
 mod links;
 mod master;
 mod watching;
 
-use crate::by_agent;
-use crate::context::{Context, Sharing};
-use crate::coordination::{Candidate, Coordinator, Master as Elected, Mastership};
-use crate::etcd::{EtcdCoordinator, EtcdOptions};
+#[cfg(test)]
+mod many_hosts;
+
+use crate::agent_counts::AgentCounts;
+use crate::context::{NUMBERS_OF_A_TERM, Sharing};
+use crate::coordination::{Candidate, Coordinator, Mastership};
+use crate::engine::coordinator_of;
+use crate::host_keys::HostKeys;
 use crate::host_messages::MESSAGES_VERSION;
-use crate::hosts::{self, ClusterKey, Introduction, LinkError, Listener, Peer};
+use crate::hosts::{self, Introduction, LinkError, Listener};
 use crate::log::{Log, note};
 use crate::lost_files::LostFiles;
-use crate::membership::Membership;
+use crate::membership::{Leave, Membership};
 use crate::others::Others;
-use crate::rados::{RadosCoordinator, RadosOptions};
-use crate::rmt::{hosts_in, is_shut_out_in};
-use crate::service::Service;
+use crate::rmt::{KnownHosts, hosts_in, is_shut_out_in, key_record_in};
 use crate::serving::Serves as _;
-use crate::{Broker, BrokerError, BrokerHandle, BrokerOptions, guard, threads};
-use follower::Follower;
-use links::{FollowerEars, MasterEars, PeerLine};
+use crate::{Broker, BrokerError, BrokerHandle, BrokerOptions, guard, is_used, threads, try_guard};
+use following::{Following, Next, NotFollowed, Reached};
+use links::MasterEars;
 use master::Master;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use stripewise_layout::{Cluster, Coordinator as Coordination, FileId, ServerUrl};
+use stripewise_layout::{Cluster, Coordinator as Coordination, FileId};
 use stripewise_store::server::emulated::is_emulated;
-use stripewise_store::server::is_by_agent;
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
-use watching::MasterWatch;
 
 /// For how long a role is sought before the start fails.
 const START_PATIENCE: Duration = Duration::from_secs(30);
+/// For how long a master that refuses this host is tried all the same: another may have its name for as long as that one is not known to be gone.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(8);
 /// For how long one election is waited for.
 const ELECTION: Duration = Duration::from_millis(200);
 /// For how long a master is tried to be reached; one whose host is down is followed by another meanwhile.
 const CONNECTION: Duration = Duration::from_secs(1);
+/// When no role could be taken.
+const ROLE_PAUSE: Duration = Duration::from_secs(1);
+/// For how long an agent that ends tries to say so: a host that has not said it may have any file open.
+pub(crate) const LEAVE_PATIENCE: Duration = Duration::from_secs(10);
 /// How often an agent looks whether its role is over.
-const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves this host until dropped.
 pub(crate) struct Agent {
@@ -71,56 +79,73 @@ struct Seat {
     coordinator: Arc<dyn Coordinator>,
     candidate: Candidate,
     host_timeout: Duration,
-    key: ClusterKey,
+    keys: Arc<HostKeys>,
     introduction: Introduction,
     links: Arc<MasterEars>,
+    counts: Arc<AgentCounts>,
     /// A role was taken: what a former agent of this host sent takes no effect any more.
     has_come: AtomicBool,
     /// The host that was followed last, and when it was heard last.
     followed: Mutex<Option<(String, Instant)>>,
+    /// Until when this host does not want to be master: no other reached it when it was.
+    stands_back: Mutex<Option<Instant>>,
     /// Agents of other hosts come here when this host is master.
-    _listener: Listener,
+    _listener: Arc<Listener>,
     log: Log,
 }
 
 enum Role {
     Master { master: Arc<Master>, broker: BrokerHandle, mastership: Box<dyn Mastership> },
-    Follower { follower: Arc<Follower>, service: Service, link: Arc<Peer>, watch: MasterWatch },
+    Follower(Following),
 }
 
 impl Role {
     fn is_over(&self) -> bool {
         match self {
-            Self::Master { mastership, broker, .. } => mastership.is_lost() || broker.core.context().is_shut_out(),
-            Self::Follower { follower, link, watch, .. } => {
-                !link.is_open() || follower.is_over() || watch.is_over() || follower.context().is_shut_out()
+            Self::Master { mastership, broker, .. } => {
+                let context = broker.core.context();
+                self.is_alone() || mastership.is_lost() || context.table().is_deposed() || context.is_shut_out()
             }
+            Self::Follower(following) => following.is_over(),
         }
     }
 
     /// What is to be done now and then.
     fn tidy(&self) {
-        if let Self::Master { master, .. } = self {
-            master.forget_departed();
+        match self {
+            Self::Master { master, broker, .. } => {
+                master.forget_departed();
+                master.end_holds_of_silent();
+                broker.core.tidy_accesses();
+            }
+            Self::Follower(following) => following.follower().tidy(),
         }
+    }
+
+    /// Whether this host is master and cut off from all others.
+    fn is_alone(&self) -> bool {
+        matches!(self, Self::Master { master, .. } if master.is_alone())
+    }
+
+    /// Whether I/O goes on in it although it is over, until another role is in reach.
+    fn outlasts_its_master(&self) -> bool {
+        matches!(self, Self::Follower(following) if !following.follower().context().is_shut_out())
     }
 
     fn cleaned(&self) -> Vec<String> {
         match self {
             Self::Master { broker, .. } => broker.cleaned().to_vec(),
-            Self::Follower { .. } => Vec::new(),
+            Self::Follower(_) => Vec::new(),
         }
     }
 
     /// `leaves`: the agent ends with it. `is_stopping`: it is not wanted any more.
-    fn end(self, seat: &Seat, leaves: bool, is_stopping: &dyn Fn() -> bool) {
+    fn end(self, seat: &Seat, leaves: bool, is_stopping: &dyn Fn() -> bool) -> Leave {
         match self {
             Self::Master { master, broker, mastership } => {
                 seat.links.follow(None);
                 master.stop();
-                if leaves {
-                    broker.core.leave_as(&seat.candidate.name);
-                }
+                let leave = if leaves { broker.core.leave_as(&seat.candidate.name) } else { Leave::Stays };
                 let core = Arc::clone(&broker.core);
                 broker.stop();
                 core.agent_lanes().wait_until_over(core.context().log(), is_stopping);
@@ -128,41 +153,22 @@ impl Role {
                 if let Err(error) = mastership.resign() {
                     note!(seat.log, warn, %error, "the next master is elected when this one's time is over");
                 }
+                leave
             }
-            Self::Follower { follower, service, link, watch } => {
-                drop(watch);
-                if leaves {
-                    service.stop();
-                    follower.leave();
-                    link.close();
-                } else {
-                    *guard(&seat.followed) = Some((link.introduction().host.clone(), link.last_heard()));
-                    // Nobody waits for the answer of a host that is lost.
-                    follower.lose();
-                    link.close();
-                    service.stop();
-                    follower.agent_lanes().wait_until_over(follower.context().log(), is_stopping);
-                }
-                follower.end();
-            }
+            Self::Follower(following) => following.end(seat, leaves, is_stopping),
         }
     }
 }
 
-/// The engine that the cluster file names.
-fn coordinator_of(cluster: &Cluster, coordination: &Coordination) -> Result<Arc<dyn Coordinator>, BrokerError> {
-    let fault = |what: String| BrokerError::Coordinator { what };
-    if let Some(options) = RadosOptions::of(coordination) {
-        let coordinator = RadosCoordinator::new(&options, &cluster.id).map_err(|error| fault(error.to_string()))?;
-        return Ok(Arc::new(coordinator));
-    }
-    let mut options = EtcdOptions::new(coordination.etcd.clone());
-    options.tls.ca.clone_from(&coordination.etcd_ca);
-    options.tls.certificate = coordination.etcd_certificate.clone().zip(coordination.etcd_key.clone());
-    Ok(Arc::new(EtcdCoordinator::new(&options, &cluster.id).map_err(|error| fault(error.to_string()))?))
-}
-
 impl Seat {
+    /// See [`StateDirectory::note_leaving`].
+    fn note_leaving(&self, is_leaving: bool) {
+        let noted = StateDirectory::open(&self.cluster.state).map(|state| state.note_leaving(is_leaving));
+        if let Ok(Err(error)) = noted {
+            note!(self.log, warn, %error, "other hosts may take files for open here until an agent serves this host again");
+        }
+    }
+
     /// An agent of this host that was master has ended, since this one has its lock: nobody waits until its time is over.
     fn end_predecessor(&self, state: &StateDirectory) {
         if let Some(term) = state.noted_mastership()
@@ -172,28 +178,34 @@ impl Seat {
         }
     }
 
-    /// Becomes master or follows one; `is_stopping`: it is not wanted any more.
-    fn take_role(&self, is_stopping: &dyn Fn() -> bool) -> Result<Role, BrokerError> {
+    /// Becomes master or follows one, that which was reached already if any; `is_stopping`: it is not wanted any more.
+    fn take_role(&self, mut reached: Option<Reached>, is_stopping: &dyn Fn() -> bool) -> Result<Role, BrokerError> {
         let deadline = Instant::now() + START_PATIENCE;
+        let mut refused = None;
         let mut why = "nobody is master".to_owned();
         loop {
-            if let Some(mastership) = self.coordinator.campaign(&self.candidate, ELECTION)? {
+            self.catch_up()?;
+            if let Some(Ok(role)) = reached.take().map(|reached| self.follow(reached)) {
+                return Ok(role);
+            }
+            if guard(&self.stands_back).is_some_and(|end| Instant::now() < end) {
+                std::thread::sleep(ELECTION);
+            } else if let Some(mastership) = self.coordinator.campaign(&self.candidate, ELECTION)? {
                 note!(self.log, info, "this host is elected master");
                 return self.be_master(mastership);
             }
             if let Some(master) = self.coordinator.master()? {
-                match self.follow(&master) {
-                    Ok(role) => {
-                        note!(self.log, info, master = %master.candidate.name, "this host follows the master");
-                        return Ok(role);
-                    }
-                    Err(what) => {
+                match self.reach(&master).and_then(|reached| self.follow(reached)) {
+                    Ok(role) => return Ok(role),
+                    Err(NotFollowed { what, is_refused }) => {
+                        refused = refused.filter(|_| is_refused).or(is_refused.then(Instant::now));
                         why = format!("{} at {}: {what}", master.candidate.name, master.candidate.address);
                         note!(self.log, info, error = why.as_str(), "no master is followed yet");
                     }
                 }
             }
-            if Instant::now() >= deadline || is_stopping() {
+            let is_refused = refused.is_some_and(|since| since.elapsed() >= REFUSAL_PATIENCE);
+            if is_refused || Instant::now() >= deadline || is_stopping() {
                 let what =
                     format!("this host can neither be master of cluster {} nor follow one: {why}", self.cluster.id);
                 return Err(BrokerError::Coordinator { what });
@@ -201,10 +213,22 @@ impl Seat {
         }
     }
 
+    /// Has the cluster's present key, or no role.
+    fn catch_up(&self) -> Result<(), BrokerError> {
+        // A process that was shut out of the engine reaches it again by this, and not by a table that it has.
+        self.coordinator.master()?;
+        let record = key_record_in(self.coordinator.table().as_ref())?;
+        let caught_up = self.keys.catch_up(record.as_ref());
+        caught_up.map_err(|error| BrokerError::Coordinator { what: error.to_string() })
+    }
+
     fn be_master(&self, mastership: Box<dyn Mastership>) -> Result<Role, BrokerError> {
         let begun = self.begin_mastership(mastership.as_ref());
         match begun {
-            Ok((master, broker)) => Ok(Role::Master { master, broker, mastership }),
+            Ok((master, broker)) => {
+                self.counts.note_election(true);
+                Ok(Role::Master { master, broker, mastership })
+            }
             Err(error) => {
                 self.links.follow(None);
                 // Another host may do better.
@@ -223,15 +247,14 @@ impl Seat {
         if let Err(error) = state.note_mastership(mastership.master().term) {
             note!(self.log, warn, %error, "the next agent of this host cannot take over at once");
         }
-        // Cuts and turns of one master are fewer than this.
-        let first_number = mastership.master().term << 24;
+        let first_number = mastership.master().term << NUMBERS_OF_A_TERM;
         let mut expected = hosts_in(mastership.table().as_ref())?;
         expected.retain(|host| *host != self.candidate.name);
-        let others = Arc::new(Others::new(expected, self.host_timeout, first_number));
+        let others = Arc::new(Others::new(expected, self.host_timeout, first_number, &self.counts));
         if let Some((host, heard)) = &*guard(&self.followed) {
             others.was_master(host, *heard);
         }
-        let master = Arc::new(Master::new(&others, mastership.table()));
+        let master = Arc::new(Master::new(&others, mastership.table(), &self.counts));
         self.links.follow(Some((Arc::clone(&master), Arc::clone(&others))));
         // Before anything is cut or freed, they say what they have open.
         for host in others.wait_for_expected() {
@@ -243,9 +266,17 @@ impl Seat {
             );
         }
         let membership = Arc::new(Membership::of_master(&self.candidate.name, first_number));
-        let sharing = Sharing { table: mastership.table(), others: Some(others), first_number, membership };
+        let sharing = Sharing {
+            table: mastership.table(),
+            others: Some(others),
+            first_number,
+            membership,
+            counts: Arc::clone(&self.counts),
+            keys: Arc::clone(&self.keys),
+        };
         let broker = Broker::serve(&self.cluster, state, Arc::clone(&self.lock), self.options.clone(), Some(sharing))?;
         broker.core.context().table().note_host(&self.candidate.name, true)?;
+        KnownHosts(broker.core.context().table()).note(&self.candidate.name, true)?;
         broker.core.context().table().note_shut_out(&self.candidate.name, false)?;
         master.serve(&broker.core);
         Ok((master, broker))
@@ -259,42 +290,11 @@ impl Seat {
         note_lost(&self.log, &lost);
         Ok(())
     }
+}
 
-    fn follow(&self, master: &Elected) -> Result<Role, String> {
-        let address = master.candidate.address.parse().map_err(|_| "its address is none".to_owned())?;
-        let ears = Arc::new(FollowerEars::default());
-        let link = hosts::connect(address, &self.key, &self.introduction, Arc::clone(&ears) as _, CONNECTION)
-            .map_err(|error| error.to_string())?;
-        let begin = || -> Result<_, String> {
-            let state = StateDirectory::open(&self.cluster.state).map_err(|error| error.to_string())?;
-            let listener = state.listen().map_err(|error| error.to_string())?;
-            let membership = Arc::new(Membership::of_follower(&self.candidate.name));
-            let sharing = Sharing { table: self.coordinator.table(), others: None, first_number: 0, membership };
-            let context =
-                Context::open(&self.cluster, state, Arc::clone(&self.lock), self.options.clone(), Some(sharing))
-                    .map_err(|error| error.to_string())?;
-            let follower = Follower::start(
-                context,
-                Arc::new(PeerLine(Arc::clone(&link))),
-                !self.has_come.load(SeqCst),
-                |follower| {
-                    ears.belong_to(follower);
-                },
-            )
-            .map_err(|refusal| refusal.to_string())?;
-            self.has_come.store(true, SeqCst);
-            let service = Service::start(Arc::clone(&follower) as _, listener).map_err(|error| error.to_string())?;
-            let watch = MasterWatch::start(&self.coordinator, master.term).map_err(|error| error.to_string())?;
-            Ok((follower, service, watch))
-        };
-        match begin() {
-            Ok((follower, service, watch)) => Ok(Role::Follower { follower, service, link, watch }),
-            Err(what) => {
-                link.close();
-                Err(what)
-            }
-        }
-    }
+/// For how long programs wait for a master. One that is lost is followed when its lease has ended, and the next waits for the other hosts once.
+fn patience_of_programs(host_timeout: Duration) -> Duration {
+    START_PATIENCE + 2 * host_timeout
 }
 
 impl Agent {
@@ -305,20 +305,22 @@ impl Agent {
         lock: Arc<BrokerLock>,
         options: BrokerOptions,
     ) -> Result<Self, BrokerError> {
-        let is_alone = |url: &ServerUrl| is_emulated(url) || (is_by_agent(url) && !by_agent::can_be_shared(url));
-        if let Some(server) = cluster.servers.iter().find(|server| is_alone(&server.url)) {
+        if let Some(server) = cluster.servers.iter().find(|server| is_emulated(&server.url)) {
             let what = format!(
-                "server {} ({}) can be used by one host only; name pools of Ceph or directories that all hosts mount, or remove [coordinator] from cluster.toml",
+                "server {} ({}) can be used by one host only; name pools of Ceph, I/O servers of OrangeFS or directories that all hosts mount, or remove [coordinator] from cluster.toml",
                 server.name, server.url
             );
             return Err(BrokerError::Cluster { what });
         }
         let host = options.host.clone().map_or_else(HostIdentity::of_this_host, Ok)?;
         let state = Arc::new(StateDirectory::open(&cluster.state)?);
-        state.note_agent().map_err(|source| BrokerError::Os { action: "making run/agent", source })?;
+        state
+            .note_agent(patience_of_programs(coordination.host_timeout()))
+            .map_err(|source| BrokerError::Os { action: "making run/agent", source })?;
         let unlinked = |error: LinkError| BrokerError::Coordinator { what: error.to_string() };
-        let key = ClusterKey::load(&coordination.key)
-            .map_err(|error| BrokerError::Coordinator { what: error.to_string() })?;
+        let keys =
+            HostKeys::load(&coordination.key).map_err(|error| BrokerError::Coordinator { what: error.to_string() })?;
+        let keys = Arc::new(keys);
         let introduction = Introduction {
             cluster: cluster.id.clone(),
             host: host.name.clone(),
@@ -328,8 +330,11 @@ impl Agent {
         };
         let address = hosts::address_of(coordination.listen.as_deref().unwrap_or_default()).map_err(unlinked)?;
         let links = Arc::new(MasterEars::default());
-        let listener =
-            Listener::start(address, &key, introduction.clone(), Arc::clone(&links) as _).map_err(unlinked)?;
+        let log = Log::new(&state);
+        let listen = || Listener::start(address, &keys.key(), introduction.clone(), Arc::clone(&links) as _);
+        // Whom it refuses is in the log too.
+        let listener = Arc::new(log.within(listen).map_err(unlinked)?);
+        keys.belong_to(&listener);
         let seat = Seat {
             cluster: cluster.clone(),
             lock,
@@ -337,16 +342,19 @@ impl Agent {
             coordinator: coordinator_of(cluster, coordination)?,
             candidate: Candidate { name: host.name, address: listener.address().to_string() },
             host_timeout: coordination.host_timeout(),
-            key,
+            keys,
             introduction,
             links,
+            counts: Arc::new(AgentCounts::new(cluster.servers.len(), listener.refused())),
             has_come: AtomicBool::new(false),
             followed: Mutex::default(),
+            stands_back: Mutex::default(),
             _listener: listener,
-            log: Log::new(&state),
+            log,
         };
         seat.end_predecessor(&state);
-        let role = seat.take_role(&|| false)?;
+        let role = seat.take_role(None, &|| false)?;
+        seat.note_leaving(false);
         let cleaned = role.cleaned();
         let shared = Arc::new(Shared {
             seat,
@@ -358,6 +366,16 @@ impl Agent {
         let working = Arc::clone(&shared);
         let thread = Some(threads::spawn("stripewise-agent", move || working.work())?);
         Ok(Self { shared, thread })
+    }
+
+    /// Whether any program of this host uses the cluster; true also between two roles.
+    pub(crate) fn is_used(&self) -> bool {
+        let role = try_guard(&self.shared.role);
+        role.is_none_or(|role| match &*role {
+            None => true,
+            Some(Role::Master { broker, .. }) => is_used(broker.core.context()),
+            Some(Role::Follower(following)) => is_used(following.follower().context()),
+        })
     }
 
     /// What the first role found unfinished, and whether it could be cleaned up.
@@ -387,28 +405,53 @@ fn machine_of(host: &HostIdentity) -> String {
 }
 
 impl Shared {
-    /// Waits a while; true: the agent ends.
-    fn is_stopping(&self) -> bool {
+    /// Waits so long; true: the agent ends.
+    fn is_stopping(&self, time: Duration) -> bool {
         let stopping = guard(&self.stopping);
-        let waited = self.woken.wait_timeout_while(stopping, CHECK_INTERVAL, |stopping| !*stopping);
+        let waited = self.woken.wait_timeout_while(stopping, time, |stopping| !*stopping);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Takes another role whenever one is over.
     fn work(&self) {
-        while !self.is_stopping() {
+        let mut pause = CHECK_INTERVAL;
+        while !self.is_stopping(pause) {
+            pause = CHECK_INTERVAL;
             let mut role = guard(&self.role);
             if let Some(role) = role.as_ref().filter(|role| !role.is_over()) {
                 role.tidy();
                 continue;
             }
+            let mut reached = None;
+            if let Some(Role::Follower(following)) = role.as_ref().filter(|role| role.outlasts_its_master()) {
+                following.lose_master(&self.seat);
+                // Only this thread changes the role.
+                drop(role);
+                match self.seat.next_master() {
+                    Next::OutOfReach => continue,
+                    Next::None => {}
+                    Next::Reached(next) => reached = Some(next),
+                }
+                role = guard(&self.role);
+            }
             if let Some(ended) = role.take() {
+                if ended.is_alone() {
+                    note!(
+                        self.seat.log,
+                        warn,
+                        "no other host is heard any more; one that others reach may become master"
+                    );
+                    *guard(&self.seat.stands_back) = Some(Instant::now() + self.seat.host_timeout);
+                }
                 note!(self.seat.log, info, "the role of this host is over");
                 ended.end(&self.seat, false, &|| *guard(&self.stopping));
             }
-            match self.seat.take_role(&|| *guard(&self.stopping)) {
+            match self.seat.take_role(reached, &|| *guard(&self.stopping)) {
                 Ok(next) => *role = Some(next),
-                Err(error) => note!(self.seat.log, error, %error, "this host has no role; it is tried again"),
+                Err(error) => {
+                    note!(self.seat.log, error, %error, "this host has no role; it is tried again");
+                    pause = ROLE_PAUSE;
+                }
             }
         }
     }
@@ -421,8 +464,20 @@ impl Drop for Agent {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        if let Some(role) = guard(&self.shared.role).take() {
-            role.end(&self.shared.seat, true, &|| true);
+        let (seat, deadline) = (&self.shared.seat, Instant::now() + LEAVE_PATIENCE);
+        let mut role = guard(&self.shared.role).take();
+        // Before it is looked whether files are open: whoever has one either is seen, or sees this at its end.
+        seat.note_leaving(true);
+        while let Some(ending) = role.take() {
+            match ending.end(seat, true, &|| true) {
+                Leave::Said => seat.note_leaving(false),
+                // Agents of a job end together: one whose master ends before it was heard follows the next, or is that.
+                Leave::Unheard if Instant::now() < deadline => {
+                    note!(seat.log, info, "the master has ended too; this host leaves by the next");
+                    role = seat.take_role(None, &|| Instant::now() >= deadline).ok();
+                }
+                Leave::Unheard | Leave::Stays => {}
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 //! A process may ask for files only that its connection has opened, and write those only that it opened for writing. A process that dies counts as alive while
 //! operations of it are under way ([`crate::under_way`]): until then its requests are not over.
 
+use crate::agent_counts::{AgentCounts, Io};
 use crate::connection::Client;
 use crate::context::{Context, server_in};
 use crate::log::{Log, note};
@@ -144,7 +145,7 @@ impl Served {
             }
             drop(lanes);
             let mut has_begun = false;
-            for slot in 0..SLOTS {
+            for slot in (0..SLOTS).filter(|slot| self.lane.is_submitted(*slot)) {
                 self.under_way.fetch_add(1, SeqCst);
                 match self.lane.take(slot) {
                     None => {
@@ -173,8 +174,17 @@ impl Served {
         self.under_way.fetch_sub(1, SeqCst);
     }
 
-    /// The same of what a server answered. `is_shared`: where the host was shut out the next agent here does it again, or refuses it.
-    fn end(&self, slot: usize, result: Result<u64, ServerError>, is_shared: bool) {
+    /// The same of what a server answered, which is counted if `io` says so. `is_shared`: where the host was shut out the next agent here does it again, or refuses it.
+    fn end(
+        &self,
+        slot: usize,
+        result: Result<u64, ServerError>,
+        is_shared: bool,
+        io: Option<(&AgentCounts, ServerId, Io)>,
+    ) {
+        if let Some((counts, server, io)) = io {
+            counts.note_io(server, io, result.as_ref().ok().copied());
+        }
         match result {
             Err(ServerError::ShutOut { .. }) if is_shared => drop(self.under_way.fetch_sub(1, SeqCst)),
             result => self.complete(slot, result.map_err(failure_of)),
@@ -192,9 +202,10 @@ impl Served {
         let (served, context) = (Arc::clone(self), Arc::clone(context));
         let run = move || {
             let (result, is_shared) = (sync(&context, server, object), context.is_shared());
+            let counts = Arc::clone(context.counts());
             // What ends the lanes waits for this one before the servers are closed.
             drop(context);
-            served.end(slot, result, is_shared);
+            served.end(slot, result, is_shared, Some((&counts, server, Io::Sync)));
         };
         if let Err(error) = threads::spawn("stripewise-sync", run) {
             self.complete(slot, Err(Failure::Other(error.to_string())));
@@ -218,8 +229,10 @@ impl Served {
         };
         let object = ObjectName { file: order.file, region: order.region, generation: order.generation };
         let (served, is_shared) = (Arc::clone(self), context.is_shared());
+        let (counts, server, io) = (Arc::clone(context.counts()), order.server, transfer_of(order.ask));
         let then = Box::new(move |result: Result<usize, ServerError>| {
-            served.end(slot, result.map(|bytes| bytes as u64), is_shared);
+            let counted = io.map(|io| (&*counts, server, io));
+            served.end(slot, result.map(|bytes| bytes as u64), is_shared, counted);
         });
         let direction = match order.ask {
             Ask::Size => return store.begin_size(object, then),
@@ -235,6 +248,14 @@ impl Served {
         let transfer = LentTransfer { object, offset, start, length: order.length, direction };
         // SAFETY: the slot's memory is the agent's until the slot is completed, and mapped as long as `served` lives.
         unsafe { store.begin(transfer, then) };
+    }
+}
+
+fn transfer_of(ask: Ask) -> Option<Io> {
+    match ask {
+        Ask::Read => Some(Io::Transfer(Direction::Read)),
+        Ask::Write => Some(Io::Transfer(Direction::Write)),
+        Ask::Size | Ask::Sync => None,
     }
 }
 

@@ -4,7 +4,7 @@ use crate::guard;
 use crate::proof::Facts;
 use crate::rmt::{FileRecord, Inode};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use stripewise_store::entry::open_directory;
@@ -64,15 +64,14 @@ impl RecentAncestors {
     /// As [`Ancestors::of_path`].
     pub(crate) fn of_path(&self, path: &str) -> Ancestors {
         let Some(parent) = Path::new(path).parent() else { return Ancestors::default() };
-        let Ok(directory) = open_directory(parent) else { return Ancestors::default() };
-        let inode = Facts::of(&directory).ok().map(|facts| facts.inode);
         if let Some((last, ancestors)) = &*guard(&self.last)
             && last == parent
-            && inode.is_some()
-            && ancestors.parent == inode
+            && let Ok(Some(facts)) = Facts::at_name(CWD, parent.as_os_str())
+            && ancestors.parent == Some(facts.inode)
         {
             return ancestors.clone();
         }
+        let Ok(directory) = open_directory(parent) else { return Ancestors::default() };
         let ancestors = Ancestors::of_directory(&directory);
         *guard(&self.last) = Some((parent.to_owned(), ancestors.clone()));
         ancestors

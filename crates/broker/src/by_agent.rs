@@ -1,12 +1,16 @@
 //! The kinds of servers whose I/O runs in the broker: how each is opened, and made a server of a cluster.
 
 use crate::membership::Membership;
+pub use crate::scratch::Scratch;
 use crate::{OpenByAgent, orangefs, rados};
 use stripewise_layout::{ByteCount, Server, ServerUrl};
 use stripewise_store::server::{self, ObjectStore, ServerError};
 
 /// Cluster, name and URL, and the host that opens it.
 type OpenShared = fn(&str, &str, &ServerUrl, &Membership) -> Result<Box<dyn ObjectStore>, ServerError>;
+
+/// Cluster, name and URL.
+type OpenScratch = fn(&str, &str, &ServerUrl) -> Result<Box<dyn Scratch>, ServerError>;
 
 /// Names and URLs, and how long regions are.
 type Probe = fn(&[(&str, &ServerUrl)], ByteCount) -> Result<(), ServerError>;
@@ -15,10 +19,12 @@ type Probe = fn(&[(&str, &ServerUrl)], ByteCount) -> Result<(), ServerError>;
 struct Kind {
     scheme: &'static str,
     open: OpenByAgent,
-    /// Opens one that several hosts use at once; `None`: of this kind only one host can.
-    open_shared: Option<OpenShared>,
+    /// Opens one that several hosts use at once.
+    open_shared: OpenShared,
     /// Opens one beside the agent that has it, which goes on; nothing of the cluster's may be changed.
     inspect: OpenByAgent,
+    /// The same, with objects to measure it by.
+    scratch: OpenScratch,
     /// Whether these, with their names, can be servers with regions of this size; changes nothing. `None`: nothing is known before they are prepared.
     probe: Option<Probe>,
     /// Cluster, name and URL: repeated, it changes nothing.
@@ -29,16 +35,18 @@ static KINDS: [Kind; 2] = [
     Kind {
         scheme: server::rados::SCHEME,
         open: rados::open,
-        open_shared: Some(rados::open_shared),
+        open_shared: rados::open_shared,
         inspect: rados::inspect,
+        scratch: rados::scratch,
         probe: Some(rados::probe),
         prepare: rados::prepare_url,
     },
     Kind {
         scheme: server::orangefs::SCHEME,
         open: orangefs::open,
-        open_shared: None,
+        open_shared: orangefs::open_shared,
         inspect: orangefs::open,
+        scratch: orangefs::scratch,
         probe: None,
         prepare: orangefs::prepare_url,
     },
@@ -59,28 +67,17 @@ pub fn open(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn Object
     (kind_of(name, url)?.open)(cluster, name, url)
 }
 
-/// Whether several hosts can use a server of this URL at once.
-pub(crate) fn can_be_shared(url: &ServerUrl) -> bool {
-    KINDS.iter().any(|kind| kind.scheme == url.scheme() && kind.open_shared.is_some())
-}
-
 /// Opens server `name` of a cluster that several hosts share, for one of them.
 ///
 /// # Errors
-/// As [`open`]; [`ServerError::ShutOut`] where the host is not admitted any more; where only one host can use servers of this kind.
+/// As [`open`]; [`ServerError::ShutOut`] where the host is not admitted any more.
 pub(crate) fn open_shared(
     cluster: &str,
     name: &str,
     url: &ServerUrl,
     membership: &Membership,
 ) -> Result<Box<dyn ObjectStore>, ServerError> {
-    match kind_of(name, url)?.open_shared {
-        Some(open) => open(cluster, name, url, membership),
-        None => {
-            let what = format!("`{url}`: one host alone can use servers of the kind `{}`", url.scheme());
-            Err(ServerError::Unusable { server: name.to_owned(), what })
-        }
-    }
+    (kind_of(name, url)?.open_shared)(cluster, name, url, membership)
 }
 
 /// Opens server `name` of a cluster beside the agent that has it: nobody is shut out, so nothing of the cluster's may be changed.
@@ -89,6 +86,14 @@ pub(crate) fn open_shared(
 /// As [`open`].
 pub fn inspect(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
     (kind_of(name, url)?.inspect)(cluster, name, url)
+}
+
+/// Opens server `name` of a cluster to measure it, beside the agent that has it.
+///
+/// # Errors
+/// As [`open`].
+pub fn scratch(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn Scratch>, ServerError> {
+    (kind_of(name, url)?.scratch)(cluster, name, url)
 }
 
 /// Whether what these servers' URLs name can be servers with regions of this size. Changes nothing; servers of other kinds are passed over.

@@ -81,6 +81,8 @@ pub(crate) struct Client {
     pub(crate) opened: HashMap<FileId, Granted>,
     /// Files that this client has held for itself, whether it has them open or not.
     pub(crate) held: HashSet<FileId>,
+    /// Changes of names that a program of a host that follows has begun and not ended.
+    pub(crate) changing: HashSet<u64>,
     pub(crate) creations: Creations,
     /// Device and inode of the lane that it handed over.
     pub(crate) lane: Option<(u64, u64)>,
@@ -91,8 +93,6 @@ pub(crate) struct Client {
 pub(crate) struct Creations {
     /// Made last and not closed yet.
     last: Option<FileId>,
-    /// Made by the request just answered, and expected to be written.
-    expected: Option<FileId>,
     /// Small files that were written, in a row.
     written: u32,
 }
@@ -101,14 +101,10 @@ impl Creations {
     /// Files that have to be written in a row before one is expected to be.
     const ROW: u32 = 4;
 
-    pub(crate) fn made(&mut self, file: FileId) {
+    /// Returns whether the file is expected to be written at once.
+    pub(crate) fn made(&mut self, file: FileId) -> bool {
         self.last = Some(file);
-        self.expected = (self.written >= Self::ROW).then_some(file);
-    }
-
-    /// The file that was just made, if its first region is to begin before it is asked for; once.
-    pub(crate) fn take_expected(&mut self) -> Option<FileId> {
-        self.expected.take()
+        self.written >= Self::ROW
     }
 
     pub(crate) fn is_last(&self, file: FileId) -> bool {

@@ -1,11 +1,13 @@
 //! What every part of the broker needs: the cluster and its servers, the state directory, the mapping table, and who is alive.
 
+use crate::agent_counts::AgentCounts;
 use crate::by_agent;
+use crate::host_keys::HostKeys;
 use crate::log::Log;
 use crate::lost_files::LostFiles;
 use crate::membership::Membership;
 use crate::others::Others;
-use crate::rmt::{ClusterRecord, MappingStore, Table};
+use crate::rmt::{ClusterRecord, MappingStore, Table, let_devices_differ};
 use crate::under_way::UnderWay;
 use crate::{BrokerError, BrokerOptions, StepHook, guard, table};
 use rustix::fd::OwnedFd;
@@ -21,6 +23,9 @@ use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::processes::Processes;
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
 
+/// Bits of the numbers that one master gives to truncations, turns and admissions; above them is its term.
+pub(crate) const NUMBERS_OF_A_TERM: u32 = 24;
+
 /// What a cluster of many hosts shares.
 pub(crate) struct Sharing {
     pub(crate) table: Box<dyn MappingStore>,
@@ -29,6 +34,8 @@ pub(crate) struct Sharing {
     /// Cuts of files are numbered from here on; higher under every later master.
     pub(crate) first_number: u64,
     pub(crate) membership: Arc<Membership>,
+    pub(crate) counts: Arc<AgentCounts>,
+    pub(crate) keys: Arc<HostKeys>,
 }
 
 /// Shared by all parts; nothing in it changes but the table.
@@ -52,6 +59,9 @@ pub(crate) struct Context {
     /// Of a cluster of many hosts.
     membership: Option<Arc<Membership>>,
     lost: LostFiles,
+    counts: Arc<AgentCounts>,
+    /// Of a cluster of many hosts.
+    keys: Option<Arc<HostKeys>>,
     /// Calls of servers that may yet change what programs use hold it as well.
     _lock: Arc<BrokerLock>,
 }
@@ -77,9 +87,15 @@ impl Context {
         let servers = watched_servers(cluster, &lock, &options, membership.as_ref());
         let (others, first_number) =
             sharing.as_ref().map_or((None, 0), |sharing| (sharing.others.clone(), sharing.first_number));
+        let counts = sharing.as_ref().map(|sharing| Arc::clone(&sharing.counts));
+        let counts = counts.unwrap_or_else(|| Arc::new(AgentCounts::new(cluster.servers.len(), Arc::default())));
+        let keys = sharing.as_ref().map(|sharing| Arc::clone(&sharing.keys));
         let is_shared = options.shared || sharing.is_some();
+        if sharing.is_some() {
+            let_devices_differ();
+        }
         let table = match sharing {
-            Some(sharing) => table::open_shared(sharing.table, &state, &servers)?,
+            Some(sharing) => table::open_shared(sharing.table, &state, (cluster, &servers), sharing.others.is_some())?,
             None => table::open(&state, &log, &servers, processes, |table| match &options.wrap_table {
                 Some(wrap) => wrap(table),
                 None => table,
@@ -113,6 +129,8 @@ impl Context {
             first_number,
             membership,
             lost,
+            counts,
+            keys,
             _lock: lock,
         })
     }
@@ -135,6 +153,21 @@ impl Context {
     /// See [`Sharing::first_number`].
     pub(crate) fn first_number(&self) -> u64 {
         self.first_number
+    }
+
+    /// The term of this master's election; `None`: this host is not the master of a cluster that has many.
+    pub(crate) fn term(&self) -> Option<u64> {
+        self.others.is_some().then_some(self.first_number >> NUMBERS_OF_A_TERM)
+    }
+
+    /// What this process counts.
+    pub(crate) fn counts(&self) -> &Arc<AgentCounts> {
+        &self.counts
+    }
+
+    /// By which hosts know each other; `None`: the cluster has one host.
+    pub(crate) fn keys(&self) -> Option<&HostKeys> {
+        self.keys.as_deref()
     }
 
     /// This host as one that shares servers; `None`: the cluster has one host.

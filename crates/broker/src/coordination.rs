@@ -6,7 +6,7 @@
 //!
 //! [`crate::etcd::EtcdCoordinator`] implements this over etcd, [`crate::rados::RadosCoordinator`] over a pool of Ceph.
 
-use crate::rmt::{MappingStore, RmtError};
+use crate::rmt::{Entries, MappingStore, RmtError};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -33,10 +33,24 @@ pub struct Master {
     pub term: u64,
 }
 
+/// What an engine can say of a table that may be damaged.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Salvage {
+    /// Keys and values as they stand there, all of one moment.
+    pub present: Entries,
+    /// What of it is not in the engine's own form, in words.
+    pub damages: Vec<String>,
+    /// The table as the last commit of a master left it, by the engine's own history; `None`: the history does not say.
+    pub history: Option<Entries>,
+}
+
 /// The shared table and the election of one cluster. Methods may be called from any thread.
 pub trait Coordinator: Send + Sync {
     /// The table, for reading: a commit is refused with [`RmtError::Deposed`].
     fn table(&self) -> Box<dyn MappingStore>;
+
+    /// What can be read of the table, whatever is wrong with it. Changes nothing, and asks no master.
+    fn salvage(&self) -> Result<Salvage, RmtError>;
 
     /// Who is master now; `None`: nobody.
     fn master(&self) -> Result<Option<Master>, RmtError>;
@@ -58,11 +72,8 @@ pub trait Coordinator: Send + Sync {
     }
 
     /// The process that was master in `term` has ended for certain: another need not wait until its time is over. Does nothing if that
-    /// master has a successor, or where the engine has no such thing.
-    fn end_term(&self, term: u64) -> Result<(), RmtError> {
-        let _ = term;
-        Ok(())
-    }
+    /// master has a successor.
+    fn end_term(&self, term: u64) -> Result<(), RmtError>;
 }
 
 /// An election won. It lasts as long as the master renews it, which it does by itself until this value is dropped; a master that is

@@ -5,6 +5,7 @@
 //! other processes keep descriptors of them and would keep the room.
 
 use crate::capacity::Capacity;
+use crate::complaints::Complaints;
 use crate::context::Context;
 use crate::files::Files;
 use crate::guard;
@@ -57,6 +58,8 @@ pub(crate) struct Discards {
     count: AtomicUsize,
     /// Files with replicas that were forgotten and are not in `waiting` yet.
     forgotten: Mutex<BTreeSet<FileId>>,
+    /// A region that moves all the time leaves one place after the other.
+    complaints: Complaints<(FileId, RegionIndex)>,
 }
 
 impl Discards {
@@ -76,6 +79,7 @@ impl Discards {
             waiting: Mutex::default(),
             count: AtomicUsize::new(0),
             forgotten: Mutex::default(),
+            complaints: Complaints::default(),
         }
     }
 
@@ -117,8 +121,9 @@ impl Discards {
                         continue;
                     }
                     Err(refusal) => {
-                        if waiting.retry.is_zero() {
-                            let (region, path) = (discard.region, &guard(&discard.managed.inner).record.path);
+                        let region = discard.region;
+                        if self.complaints.is_due((discard.managed.file, region), Instant::now()) {
+                            let path = &guard(&discard.managed.inner).record.path;
                             note!(self.context.log(), warn, path = %path, %region, error = %refusal, "an old place of a region is not freed yet");
                         }
                         waiting.retry = (2 * waiting.retry).clamp(FIRST_RETRY, LONGEST_RETRY);

@@ -1,11 +1,12 @@
 //! Servers that are being emptied: nothing new is placed on them, and nothing moves there.
 //!
 //! A layout that names one is used without it, its other stripes as they are; what keeps placements as they were for the day when the server
-//! is used again. The names stand in the state directory, as the cluster file is the user's.
+//! is used again. The names stand in the state directory, as the cluster file is the user's; those of a cluster of many hosts in its table.
 
 use crate::BrokerError;
 use crate::context::Context;
 use crate::log::note;
+use crate::rmt::{drained_in, note_drained};
 use crate::standing::Standings;
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -26,7 +27,12 @@ pub(crate) struct Drained {
 
 impl Drained {
     pub(crate) fn load(context: &Arc<Context>) -> Result<Self, BrokerError> {
-        let servers = numbers(context.cluster(), &context.state().drained()?);
+        let names = match context.others() {
+            // Whichever host is master.
+            Some(_) => drained_in(context.table())?,
+            None => context.state().drained()?,
+        };
+        let servers = numbers(context.cluster(), &names);
         Ok(Self { context: Arc::clone(context), servers: RwLock::new(servers) })
     }
 
@@ -48,8 +54,12 @@ impl Drained {
                 ),
             });
         }
-        let names: Vec<&str> = wanted.iter().map(|id| servers[usize::from(id.0)].name.as_str()).collect();
-        self.context.state().keep_drained(&names).map_err(|error| Refusal::Table { what: error.to_string() })?;
+        if self.context.others().is_some() {
+            note_drained(self.context.table(), &name, is_drained)?;
+        } else {
+            let names: Vec<&str> = wanted.iter().map(|id| servers[usize::from(id.0)].name.as_str()).collect();
+            self.context.state().keep_drained(&names).map_err(|error| Refusal::Table { what: error.to_string() })?;
+        }
         *drained = wanted;
         note!(
             self.context.log(),

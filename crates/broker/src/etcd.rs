@@ -28,6 +28,7 @@ mod election;
 mod error;
 mod keys;
 mod messages;
+mod salvaging;
 mod staging;
 mod store;
 mod watch;

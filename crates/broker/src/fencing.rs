@@ -11,12 +11,14 @@
 //! A host that fails in the middle of this, or a master, leaves a host that may have its files open and is to be told that it has not: it is shut out again when its
 //! answer is needed.
 //!
+//! A master that hears no host any more shuts none out, since it is the one that is cut off ([`alone`]): it gives its role up.
+//!
 //! When the host comes back it is told so. It abandons what its programs had open ([`crate::lost_files`]), is admitted by a higher number, and
 //! opens the servers as a new client.
 
 use crate::context::Context;
 use crate::log::note;
-use crate::others::Others;
+use crate::others::{Others, alone};
 use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{Operation, ServerError, capabilities_by_agent};
@@ -27,12 +29,18 @@ fn can_fence(context: &Context) -> bool {
     context.cluster().servers.iter().all(|server| capabilities_by_agent(&server.url).is_some_and(can))
 }
 
+/// Whether a host that does not answer now answers soon, or is shut out: what it was needed for is tried again.
+pub(crate) fn settles_soon(context: &Context) -> bool {
+    can_fence(context) && context.others().is_some_and(|others| others.list().iter().any(|host| !host.answers))
+}
+
 /// Shuts out the hosts that may have the file open and are silent. Returns whether there was one. An error: one could not be shut out of a server, and counts
 /// as before.
 pub(crate) fn shut_out_silent(context: &Context, file: FileId) -> Result<bool, Refusal> {
     let Some(others) = context.others() else { return Ok(false) };
     let silent = others.silent_hosts_of(file);
-    if silent.is_empty() || !can_fence(context) {
+    // A master that is cut off from all hosts ends; whom they follow next decides.
+    if silent.is_empty() || !can_fence(context) || alone::wait_whether_alone(others) {
         return Ok(false);
     }
     let mut any = false;
@@ -57,16 +65,15 @@ enum Why {
 }
 
 fn shut_out(context: &Context, others: &Others, host: &str, why: Why) -> Result<bool, Refusal> {
-    let mut shut_out = others.shut_out();
+    let _admission = others.admission();
     // It may have come back, or gone, meanwhile.
     let is_gone = others.end_silent(host) || (why == Why::Forgotten && !others.answers(host));
     if !is_gone {
         return Ok(false);
     }
     context.table().note_shut_out(host, true)?;
-    let admission = others.next_turn();
-    // Before the servers are asked: what the host was told before holds no more, however many of them do it.
-    shut_out.insert(host.to_owned(), admission);
+    // Before the servers are asked, however many of them do it.
+    let admission = others.begins_to_shut_out(host);
     context.step("fence: noted");
     let fence = |number| (ServerId(number), Operation::FenceHost { host: host.into(), admission });
     let fenced = context.perform_together((0..).take(context.servers().len()).map(fence));
@@ -77,6 +84,7 @@ fn shut_out(context: &Context, others: &Others, host: &str, why: Why) -> Result<
     context.step("fence: shut out");
     context.table().note_host(host, false)?;
     others.departs(host);
+    context.counts().note_fenced_host();
     note!(
         context.log(),
         warn,

@@ -1,15 +1,21 @@
 //! The files of a managed file's shared memory in `run/`: made, taken over, handed out and removed.
 //!
 //! Memory of this boot is taken over, since processes may be using it; then its size is the truth. Without it nobody can be using the file, and it has its durable size.
+//!
+//! While a client makes files one after the other, the memory of the next one is made ahead, under an identity that no record has yet
+//! ([`FileMemory::make_wanted`]). What is left of that is removed with the client's connection, or at the next start as the memory of any file that is no more.
 
 use crate::context::Context;
-use crate::log::note;
+use crate::guard;
+use crate::log::{Log, note};
 use crate::managed::{Memory, memory_fault};
 use crate::rmt::{FileRecord, RegionRecord};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, RegionGeometry, RegionIndex};
 use stripewise_store::protocol::{FileStatus, Refusal};
 use stripewise_store::shared::control::{ControlBlock, ControlError, MAX_REGIONS};
@@ -19,14 +25,74 @@ use stripewise_store::shared::slots::Slots;
 /// The mapped memory of a file, and the three files behind it.
 pub(crate) type Built = ((ControlBlock, Extent, Slots), Memory);
 
+/// New files whose memory is made ahead, at most.
+const MAX_AHEAD: usize = 4;
+
 /// Shared memory of managed files.
 pub(crate) struct FileMemory {
     context: Arc<Context>,
+    /// Of files to come.
+    ahead: Mutex<Vec<(FileId, Built)>>,
+    /// Another one is expected to be made soon.
+    is_wanted: AtomicBool,
 }
 
 impl FileMemory {
     pub(crate) fn new(context: &Arc<Context>) -> Self {
-        Self { context: Arc::clone(context) }
+        Self { context: Arc::clone(context), ahead: Mutex::default(), is_wanted: AtomicBool::new(false) }
+    }
+
+    /// Identity and memory of a new file, with the descriptors that a client gets who may write it.
+    pub(crate) fn make_new(&self, region_bytes: u64) -> Result<(FileId, Built), Refusal> {
+        let ahead = guard(&self.ahead).pop();
+        let (file, built) = ahead.map_or_else(|| self.make(), Ok)?;
+        built.0.0.set_region_bytes(region_bytes);
+        Ok((file, built))
+    }
+
+    fn make(&self) -> Result<(FileId, Built), Refusal> {
+        let mut bytes = [0; 8];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| Refusal::Table { what: format!("no random file id: {errno}") })?;
+        let file = FileId(u64::from_ne_bytes(bytes).max(1));
+        let (mapped, memory) = self.build_for(file, 0, 0, 0)?;
+        let control = self.context.state().open_shared(&format!("{file}.ctl"), OFlags::RDONLY).map_err(|errno| {
+            self.remove_memory(file);
+            memory_fault(file)(errno)
+        })?;
+        Ok((file, (mapped, Memory { control, ..memory })))
+    }
+
+    /// Another file will be made soon: [`Self::make_wanted`] makes its memory.
+    pub(crate) fn want_another(&self) {
+        self.is_wanted.store(true, SeqCst);
+    }
+
+    /// Makes memory ahead if it is wanted. To be called by who has nothing else to do. A client that needs new memory meanwhile waits for this one, which is
+    /// half made.
+    pub(crate) fn make_wanted(&self) {
+        if !self.is_wanted.load(Relaxed) {
+            return;
+        }
+        let mut ahead = guard(&self.ahead);
+        if self.is_wanted.swap(false, SeqCst)
+            && !self.context.is_shared()
+            && ahead.len() < MAX_AHEAD
+            && let Ok(made) = self.make()
+        {
+            ahead.push(made);
+        }
+    }
+
+    /// Removes what was made ahead.
+    pub(crate) fn forget_ahead(&self) {
+        let mut ahead = guard(&self.ahead);
+        self.is_wanted.store(false, SeqCst);
+        ahead.drain(..).for_each(|(file, _)| self.remove_memory(file));
+    }
+
+    pub(crate) fn log(&self) -> &Log {
+        self.context.log()
     }
 
     /// The status of a file that is not loaded, without any server. Shared memory of this boot knows best: what it says was acknowledged. Without it, which is after
@@ -162,27 +228,25 @@ impl FileMemory {
 
     /// New shared memory, with the descriptors by which it was made; what an earlier boot left is unlinked, never written.
     pub(crate) fn build(&self, file: FileId, record: &FileRecord, regions: u32) -> Result<Built, Refusal> {
+        let dirty = regions.max(RegionGeometry::new(record.region_bytes).count_for(record.size_bytes));
+        self.build_for(file, record.region_bytes, record.size_bytes, dirty)
+    }
+
+    fn build_for(&self, file: FileId, region_bytes: u64, size_bytes: u64, dirty: u32) -> Result<Built, Refusal> {
         let fault = memory_fault(file);
         let make = |kind: &str| self.context.state().create_shared(&format!("{file}.{kind}"));
-        let dirty = regions.max(RegionGeometry::new(record.region_bytes).count_for(record.size_bytes));
         let build = || {
             let slots = make("slots").map_err(&fault)?;
             let mapped_slots = Slots::build(&slots).map_err(&fault)?;
             let extent = make("ext").map_err(&fault)?;
-            let mapped_extent = Extent::build(&extent, record.size_bytes, dirty).map_err(&fault)?;
+            let mapped_extent = Extent::build(&extent, size_bytes, dirty).map_err(&fault)?;
             // Last: with it the memory counts as complete.
             let control = make("ctl").map_err(&fault)?;
-            let mapped_control = ControlBlock::build(&control, file, self.context.boot(), record.region_bytes)?;
+            let mapped_control = ControlBlock::build(&control, file, self.context.boot(), region_bytes)?;
             mapped_control.notices().set_shared(self.context.is_shared());
             Ok(((mapped_control, mapped_extent, mapped_slots), Memory { control, extent, slots }))
         };
         build().inspect_err(|_| self.remove_memory(file))
-    }
-
-    /// What a client gets that may write the file whose memory was just made; see [`Self::memory_for_client`].
-    pub(crate) fn memory_for_maker(&self, file: FileId, made: Memory) -> rustix::io::Result<Memory> {
-        let control = self.context.state().open_shared(&format!("{file}.ctl"), OFlags::RDONLY)?;
-        Ok(Memory { control, ..made })
     }
 
     /// Descriptors of the file's shared memory with these accesses; the slots are everybody's to write.
@@ -201,5 +265,11 @@ impl FileMemory {
             // What stays is removed at the next start.
             let _ = rustix::fs::unlinkat(self.context.state().run(), format!("{file}.{kind}"), AtFlags::empty());
         }
+    }
+}
+
+impl Drop for FileMemory {
+    fn drop(&mut self) {
+        self.forget_ahead();
     }
 }

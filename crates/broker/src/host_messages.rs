@@ -4,17 +4,20 @@
 //! them on that host ([`Shown`]), and the master looks at the same files by their paths. An answer carries what the agent needs
 //! to make or renew the file's shared memory on its host ([`Snapshot`]).
 
+use crate::host_keys::KeyStep;
 use crate::managed::{Inner, Managed};
+use crate::probing::{Act, Seen};
 use crate::rmt::FileState;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
+use stripewise_coherence::host::{Message, News, Step};
 use stripewise_layout::{FileId, Generation, Layout, RegionIndex, ServerId};
-use stripewise_store::protocol::{Refusal, Reply, Request};
+use stripewise_store::protocol::{AccessedFile, AgentInfo, Refusal, Reply, Request, SharedFile};
 
 /// Raised with every change of these messages and of those that they carry; hosts of two versions refuse each other by name.
-pub(crate) const MESSAGES_VERSION: u32 = 3;
+pub(crate) const MESSAGES_VERSION: u32 = 6;
 
 /// A descriptor that came with a request, as its host sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -26,27 +29,41 @@ pub(crate) struct Shown {
     pub(crate) is_writable: bool,
 }
 
-/// What a host knows of a file's size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Known {
-    pub(crate) size_bytes: u64,
-    /// As in [`Snapshot::truncations`]: a size from before a later cut says nothing.
-    pub(crate) truncations: u64,
-}
+pub(crate) use stripewise_coherence::host::Known;
 
 /// What an agent asks of the master.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum ToMaster {
-    /// First: this host wants to take part.
-    Join,
+    /// First: this host wants to take part. By this process.
+    Join { agent: AgentInfo },
     /// Then, with the admission that was the answer: the files that programs of this host have open, whoever was master when they opened them.
-    Holding { admission: u64, files: Vec<FileId> },
+    /// `key`: the fingerprint of the key that this host shows.
+    Holding { admission: u64, files: Vec<FileId>, key: String },
     /// One of those: it is open at the new master as it was at the last.
-    Reopen { file: FileId, size_bytes: u64 },
+    Reopen { file: FileId, known: Known },
     /// A request of a program; with the size of the file that it concerns, if that is open here.
     Request { request: Request, shown: Vec<Shown>, known: Option<Known> },
     /// No program of this host has any file open, and its agent ends.
     Leaving,
+    /// A program of this host is gone that held these files for `apply` or `release`, and had begun these changes of names.
+    GivenUp { files: Vec<FileId>, changes: Vec<u64> },
+    /// Before `Holding`: probe with this host what it has not used yet.
+    Probe,
+}
+
+impl ToMaster {
+    /// What is asked, in a word.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Join { .. } => "join",
+            Self::Holding { .. } => "holding",
+            Self::Reopen { .. } => "reopen",
+            Self::Request { request, .. } => request.kind(),
+            Self::Leaving => "leaving",
+            Self::GivenUp { .. } => "given_up",
+            Self::Probe => "probe",
+        }
+    }
 }
 
 /// What the master answers.
@@ -76,29 +93,45 @@ pub(crate) enum ToAgent {
     Shut { file: FileId, turn: u64 },
     /// I/O goes on; the file is so long now. A `Shut` of this turn or an earlier one that comes later shuts nothing.
     Open { file: FileId, turn: u64, known: Known },
-    /// A step of a region's move, which has this turn.
-    Move { file: FileId, region: RegionIndex, turn: u64, step: MoveStep },
+    /// A step of a region's move; writers that have to be waited for are, for so long.
+    Move { file: FileId, message: Message, patience: Duration },
     /// Show what the master has; writers that a seal holds up go on.
     Show { snapshot: Box<Snapshot> },
     /// Wait for I/O under way in the region.
     Drain { file: FileId, region: RegionIndex },
+    /// What programs did on files since this was asked last.
+    Accesses,
+    /// A step towards another key of the cluster: see [`crate::rekeying`].
+    Keys(KeyStep),
+    /// Which programs of this host have the file open, mapped or locked.
+    Holders { file: SharedFile },
+    /// Take a step of a probe.
+    Probe { act: Act },
 }
 
-/// What a host does for a region that moves: see [`crate::quiescing`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum MoveStep {
-    /// Writers mark what they touch in this move slot; those inside are waited for.
-    Begin { slot: u8, patience: Duration },
-    /// Hand over the marks.
-    Collect,
-    /// New writers wait; those inside are waited for, and their marks handed over.
-    Seal { patience: Duration },
-    /// Writers go on, and mark.
-    Unseal,
-    /// The region's word goes: whoever needs it asks the master. Snapshots with fewer recalls come too late.
-    Recall { recalls: u64 },
-    /// The move is given up, and writers go on where they were.
-    GiveUp,
+impl ToAgent {
+    /// What is asked, in a word.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Size { .. } => "size",
+            Self::Shut { .. } => "shut",
+            Self::Open { .. } => "open",
+            Self::Move { message, .. } => match message.step {
+                Step::Begin => "move_begin",
+                Step::Collect => "move_collect",
+                Step::Seal => "move_seal",
+                Step::Unseal => "move_unseal",
+                Step::Recall { .. } => "move_recall",
+                Step::GiveUp => "move_give_up",
+            },
+            Self::Show { .. } => "show",
+            Self::Drain { .. } => "drain",
+            Self::Accesses => "accesses",
+            Self::Keys(_) => "keys",
+            Self::Holders { .. } => "holders",
+            Self::Probe { .. } => "probe",
+        }
+    }
 }
 
 /// What an agent answers.
@@ -115,6 +148,10 @@ pub(crate) enum FromAgent {
     },
     /// A process, in words, whose I/O does not end.
     Stuck(String),
+    Accessed(Vec<AccessedFile>),
+    /// Programs in words; an error says why they are not known.
+    Holders(Result<Vec<String>, String>),
+    Probed(Result<Seen, String>),
     Refused(Refusal),
 }
 
@@ -123,11 +160,8 @@ pub(crate) enum FromAgent {
 pub(crate) struct Snapshot {
     pub(crate) file: FileId,
     pub(crate) region_bytes: u64,
-    pub(crate) size_bytes: u64,
-    /// Raised by every cut of the file, and higher under every later master.
-    pub(crate) truncations: u64,
-    /// How often a region of the file was recalled from hosts; higher under every later master.
-    pub(crate) recalls: u64,
+    /// What concerns the protocol of moves and truncations.
+    pub(crate) news: News,
     pub(crate) is_being_made: bool,
     pub(crate) has_leftovers: bool,
     /// Some of its regions: those that were asked for, above all.
@@ -135,15 +169,22 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// As the file is under its lock, with the places of these regions.
-    pub(crate) fn of(managed: &Managed, inner: &Inner, regions: RangeInclusive<RegionIndex>) -> Self {
+    /// As the file is under its lock, with the places of these regions. `as_of`: the last turn that was given out.
+    pub(crate) fn of(managed: &Managed, inner: &Inner, as_of: u64, regions: RangeInclusive<RegionIndex>) -> Self {
         let regions = inner.regions.range(regions);
-        Self {
-            file: managed.file,
-            region_bytes: inner.record.region_bytes,
+        let moves = inner.moving.iter().filter_map(|(region, active)| Some((*region, active.part()?))).collect();
+        let news = News {
+            as_of,
+            is_shut: managed.control.gate().is_shut(),
             size_bytes: managed.extent.size_bytes(),
             truncations: managed.truncations.load(SeqCst),
             recalls: managed.recalls.load(SeqCst),
+            moves,
+        };
+        Self {
+            file: managed.file,
+            region_bytes: inner.record.region_bytes,
+            news,
             is_being_made: matches!(inner.record.state, FileState::Creating | FileState::Importing { .. }),
             has_leftovers: inner.record.has_leftovers,
             regions: regions.map(|(region, placed)| (*region, placed.generation, stripes_of(&placed.layout))).collect(),

@@ -61,7 +61,7 @@ impl Identities {
             return Ok(Reply::Found { file: None, status: None });
         };
         let record = self.context.table().file(stub.file)?;
-        let is_renumbered = record.is_some_and(|record| self.is_renumbered(&record, &proof.facts.inode));
+        let is_renumbered = record.is_some_and(|record| self.is_renumbered(&record, &proof.facts.inode, true));
         let status = if is_renumbered { self.status_of(stub.file)? } else { None };
         Ok(Reply::Found { file: Some(stub.file), status })
     }
@@ -74,10 +74,12 @@ impl Identities {
         self.context.table().file(file)?.map(|record| self.memory.status_unloaded(file, &record)).transpose()
     }
 
-    /// Whether the inode is that of the file's stub under another device number: these may change from boot to boot, the inode's number and birth do not.
-    fn is_renumbered(&self, record: &FileRecord, is: &Inode) -> bool {
+    /// Whether the inode is that of the file's stub under another device number: these differ from boot to boot and from host to host, the inode's number and
+    /// birth do not. Where hosts share a file system that knows no births, the stub's text decides (`says_so`).
+    fn is_renumbered(&self, record: &FileRecord, is: &Inode, says_so: bool) -> bool {
         let was = record.stub;
-        was.inode == is.inode && was.born_ns == is.born_ns && was.born_ns != 0 && record.boot != self.context.boot()
+        let is_born_with = was.born_ns == is.born_ns && (was.born_ns != 0 || (says_so && self.context.is_shared()));
+        was.inode == is.inode && is_born_with && record.boot != self.context.boot()
     }
 
     /// See [`text_of`].
@@ -99,7 +101,11 @@ impl Identities {
             if was.is(&is) {
                 return self.files.managed(file);
             }
-            if self.is_renumbered(&record, &is) {
+            let says_so = || {
+                let text = self.text_of(proof);
+                text.is_some_and(|stub| stub.file == file && stub.cluster == self.context.cluster().id)
+            };
+            if self.is_renumbered(&record, &is, is.born_ns == 0 && says_so()) {
                 let managed = self.files.managed(file)?;
                 let mut inner = guard(&managed.inner);
                 let moved = FileRecord { stub: is, boot: self.context.boot(), ..inner.record.clone() };

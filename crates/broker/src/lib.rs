@@ -12,10 +12,13 @@
 //! | `context` | `Context` | cluster, servers, state directory, mapping table, processes |
 //! | `rmt`, `table`, `description` | | the mapping table; what is done with it at a start and a stop; what servers are told |
 //! | `coordination`, `etcd` | | the table that hosts share, and the election of its writer; both in etcd or (`rados::coordination`) a pool of Ceph |
+//! | `engine` | | which of these the cluster file names |
 //! | `hosts` | | links between the agents of a cluster's hosts |
+//! | `host_keys`, `rekeying` | `HostKeys` | the keys by which hosts know each other, and their replacement |
 //! | `host_messages` | | what agents of hosts and their master ask each other |
 //! | `others` | `Others` | the other hosts, as the master sees them |
 //! | `flushing` | `Flusher` | makes the table's changes durable that nobody has synced |
+//! | `agent_counts` | `AgentCounts` | what the process that serves a host counts |
 //! | `under_way` | `UnderWay` | I/O that the broker does for processes |
 //! | `proof`, `ancestors`, `aside`, `connection`, `permission` | | what a descriptor proves; a client's connection, and what its user may do |
 //! | `rados`, `orangefs` | | Ceph's pools, OrangeFS's I/O servers: librados and libpvfs2, loaded where they are needed |
@@ -41,7 +44,9 @@
 //! | `moves` | `Moves` | regions to other places while programs use them |
 //! | `loading` | `Loader` | files from their records and shared memory |
 //! | `identities`, `search` | `Identities`, `StubSearch` | which file a stub stands for; where a stub went |
+//! | `accesses` | `Accesses` | what programs of this host access, for a daemon on any host |
 //! | `observing` | `Observers` | letting others watch what programs access |
+//! | `guiding` | `Guiding` | which daemon decides about moves, of a cluster of many hosts |
 //! | `name_notes` | `NameNotes` | changes of names that are not settled |
 //! | `lifecycle` | `Lifecycle` | files: making, opening, closing, freeing |
 //! | `name_changes` | `NameChanges` | unlink, rename and exchange of managed names: noted, then settled |
@@ -56,7 +61,9 @@
 //! which is held while a request's regions are chosen. A file's lock is held across its slow work, so a slow truncation delays that file's requests and no others.
 #![deny(clippy::print_stdout)]
 
+mod accesses;
 mod agent;
+mod agent_counts;
 mod agent_lanes;
 // A fixture of the integration tests, which name this crate, serves unit tests too.
 #[cfg(test)]
@@ -67,6 +74,7 @@ mod aside;
 pub mod by_agent;
 mod capacity;
 mod check;
+mod complaints;
 mod connection;
 mod context;
 pub mod coordination;
@@ -74,12 +82,15 @@ mod describing;
 pub mod description;
 mod discards;
 mod drained;
+mod engine;
 pub mod etcd;
 mod fencing;
 mod file_memory;
 mod files;
 mod flushing;
 mod fragments;
+mod guiding;
+mod host_keys;
 mod host_messages;
 pub mod hosts;
 mod identities;
@@ -106,14 +117,17 @@ mod parts;
 mod permission;
 mod placements;
 mod placing;
+mod probing;
 mod proof;
 mod quiescing;
 pub mod rados;
 mod rebuilding;
 mod rechecks;
 mod recovery;
+mod rekeying;
 mod replicas;
 pub mod rmt;
+mod scratch;
 mod search;
 mod service;
 mod serving;
@@ -124,7 +138,7 @@ mod throttle;
 mod truncation;
 mod under_way;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, LEAVE_PATIENCE};
 use crate::context::{Context, Sharing};
 use crate::log::note;
 use crate::parts::Parts;
@@ -132,8 +146,8 @@ use crate::rmt::{MappingStore, RmtError, TABLE_VERSION};
 use moves::Movers;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 use stripewise_layout::{Cluster, ServerUrl};
 use stripewise_store::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
 use stripewise_store::server::stations::StationsError;
@@ -161,6 +175,15 @@ pub enum BrokerError {
         table.display(), table::first_of(damages)
     )]
     DamagedTable { table: PathBuf, damages: Vec<String> },
+    #[error(
+        "{table} holds no mapping table, but server {server} holds {objects} objects of this cluster. Restore the newest backup of it; if there is none, `stripewise check --repair` makes a new table from the servers' descriptions"
+    )]
+    LostSharedTable { table: String, server: String, objects: usize },
+    #[error(
+        "the mapping table in {table} is damaged: {}. Nothing is served from it; `stripewise check` reports what is damaged, `stripewise check --repair` rebuilds it",
+        table::first_of(damages)
+    )]
+    DamagedSharedTable { table: String, damages: Vec<String> },
     #[error("the mapping table cannot be rebuilt: {what}")]
     NotRebuilt { what: String },
     #[error(
@@ -254,6 +277,8 @@ pub struct Standby {
 struct StandbyState {
     cancelled: AtomicBool,
     outcome: Mutex<Option<Result<Serving, BrokerError>>>,
+    /// Of a cluster of many hosts whose agent is another process.
+    waiting_for: OnceLock<(Cluster, BrokerOptions)>,
 }
 
 /// Who serves the programs of this host.
@@ -304,6 +329,9 @@ impl Broker {
         if let Some(lock) = state.try_lock()? {
             *guard(&shared.outcome) = Some(Ok(Self::begin(cluster, state, lock, options)?));
             return Ok(Standby { shared });
+        }
+        if cluster.coordinator.is_some() {
+            let _ = shared.waiting_for.set((cluster.clone(), options.clone()));
         }
         let (cluster, waiting) = (cluster.clone(), Arc::clone(&shared));
         let wait = move || {
@@ -435,6 +463,16 @@ impl Standby {
         matches!(*guard(&self.shared.outcome), Some(Ok(_)))
     }
 
+    /// Whether any program of this host uses the cluster; true also where that is not known.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        match &*guard(&self.shared.outcome) {
+            Some(Ok(Serving::Broker(broker))) => is_used(broker.core.context()),
+            Some(Ok(Serving::Agent(agent))) => agent.is_used(),
+            _ => true,
+        }
+    }
+
     /// What the start cleaned up; empty while another serves.
     #[must_use]
     pub fn cleaned(&self) -> Vec<String> {
@@ -457,8 +495,32 @@ impl Standby {
 impl Drop for Standby {
     fn drop(&mut self) {
         self.shared.cancelled.store(true, Ordering::SeqCst);
-        *guard(&self.shared.outcome) = None;
+        let outcome = guard(&self.shared.outcome).take();
+        if outcome.is_none()
+            && let Some((cluster, options)) = self.shared.waiting_for.get()
+        {
+            leave_for_another(cluster, options);
+        }
     }
+}
+
+/// The agent that was waited for may have ended while programs of this process's command had files open, which they have no more: an agent that begins and
+/// ends says so to the other hosts. A successor that serves this host by now says it at its own end.
+fn leave_for_another(cluster: &Cluster, options: &BrokerOptions) {
+    let Ok(state) = StateDirectory::open(&cluster.state) else { return };
+    let deadline = Instant::now() + LEAVE_PATIENCE;
+    while state.is_leaving() && Instant::now() < deadline {
+        if let Ok(Some(lock)) = state.try_lock() {
+            drop(Broker::begin(cluster, state, lock, options.clone()));
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether any program of this host has a place among the processes, as those have that have looked at a managed file.
+fn is_used(context: &Context) -> bool {
+    context.processes().any_living().is_some()
 }
 
 /// Locks; a thread that panicked with the lock left nothing half done that matters (durable first, memory after).

@@ -18,6 +18,7 @@ use crate::capacity::Capacity;
 use crate::connection::{Answer, Carried, Connection};
 use crate::context::Context;
 use crate::describing::Describing;
+use crate::fencing;
 use crate::file_memory::FileMemory;
 use crate::files::Files;
 use crate::fragments::{FragmentLogs, WriteBack};
@@ -114,7 +115,7 @@ impl Lifecycle {
         }
     }
 
-    /// The answer to an open: from now on the connection counts as having the file open. `made`: by which the file's shared memory was made just now.
+    /// The answer to an open: from now on the connection counts as having the file open. `made`: as [`FileMemory::make_new`] returned them.
     pub(crate) fn opened(
         &self,
         connection: &Connection,
@@ -125,7 +126,7 @@ impl Lifecycle {
     ) -> Answer {
         let file = managed.file;
         let memory = match made.filter(|_| granted.writable) {
-            Some(made) => self.memory.memory_for_maker(file, made),
+            Some(made) => Ok(made),
             None => self.memory.memory_for_client(file, granted.writable),
         };
         let memory =
@@ -370,8 +371,7 @@ impl Lifecycle {
         if inner.freed {
             return Ok(true);
         }
-        let is_elsewhere = self.context.is_elsewhere(managed.file);
-        if is_elsewhere
+        if self.is_elsewhere(managed, &inner)
             || !inner.openers.is_empty()
             || inner.holder.is_some()
             || !self.quiescing.users(managed).is_empty()
@@ -387,9 +387,20 @@ impl Lifecycle {
                 self.free(managed, &mut inner)?;
                 return Ok(true);
             }
-            // Named, but the word of it never came.
+            // Named, but the word of it never came. Its size goes into the same record.
             FileState::Creating if inner.stub.is_some() => {
-                self.set_state_later(managed, &mut inner, FileState::Live)?;
+                let size_bytes = managed.extent.size_bytes();
+                let is_truncating = inner.record.truncating_to_bytes.is_some();
+                let has_new_size = !is_truncating && size_bytes != inner.record.size_bytes;
+                self.put_record(managed, &mut inner, Table::commit_later, |record| {
+                    record.state = FileState::Live;
+                    if has_new_size {
+                        (record.size_bytes, record.is_size_untold) = (size_bytes, true);
+                    }
+                })?;
+                if has_new_size {
+                    managed.control.set_durable_size_bytes(None);
+                }
                 managed.control.set_life(Life::Live);
             }
             _ => {}
@@ -403,6 +414,15 @@ impl Lifecycle {
             self.inodes.show_status(inner.record.stub, managed.file, managed.status());
         }
         Ok(true)
+    }
+
+    /// Whether another host may have the file open. A silent one does not keep a removed file's capacity where servers can shut it out; one that cannot be shut
+    /// out yet counts, and the file is looked at again.
+    fn is_elsewhere(&self, managed: &Managed, inner: &Inner) -> bool {
+        if matches!(inner.record.state, FileState::Unlinked) {
+            let _ = fencing::shut_out_silent(&self.context, managed.file);
+        }
+        self.context.is_elsewhere(managed.file)
     }
 
     /// Without users: the size becomes durable, and the stub takes over the time of the last change.

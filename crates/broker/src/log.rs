@@ -115,6 +115,11 @@ impl Log {
         Self(Dispatch::new(EventsOnly(StateLog { state: Arc::clone(state), outer })))
     }
 
+    /// Runs what remembers the subscriber that is in force.
+    pub(crate) fn within<T>(&self, run: impl FnOnce() -> T) -> T {
+        dispatcher::with_default(&self.0, run)
+    }
+
     /// Runs what emits events; see [`note`].
     pub(crate) fn emit(&self, emit: impl FnOnce()) {
         dispatcher::with_default(&self.0, emit);

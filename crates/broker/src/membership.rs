@@ -43,3 +43,14 @@ impl Membership {
         Some(self.admission.load(SeqCst)).filter(|admission| *admission != 0)
     }
 }
+
+/// Whether the other hosts know that this one has nothing open any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Leave {
+    /// They do.
+    Said,
+    /// The master has not heard it.
+    Unheard,
+    /// Programs have files open, or another role follows.
+    Stays,
+}

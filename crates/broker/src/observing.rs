@@ -4,8 +4,10 @@
 //! (`shared::recent`). Who observes gets descriptors of that memory and reads it itself: no request of a program costs the broker anything. An
 //! observer's end is the end of its connection, so one that is killed leaves nobody noting in vain.
 
+mod all_hosts;
 mod opens;
 
+use crate::accesses::Accesses;
 use crate::connection::{Answer, Carried, Connection};
 use crate::context::Context;
 use crate::file_memory::FileMemory;
@@ -13,7 +15,8 @@ use crate::files::Files;
 use crate::guard;
 use crate::managed::{Managed, memory_fault};
 use crate::quiescing::Quiescing;
-use opens::Opens;
+use all_hosts::AllHosts;
+pub(crate) use opens::Opens;
 use rustix::fs::OFlags;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -66,6 +69,8 @@ pub(crate) struct Observers {
     since_ns: u64,
     observing: Mutex<Observing>,
     opens: Opens,
+    /// Of a cluster of many hosts, on its master.
+    all_hosts: AllHosts,
 }
 
 impl Observers {
@@ -84,12 +89,18 @@ impl Observers {
             since_ns,
             observing: Mutex::default(),
             opens: Opens::default(),
+            all_hosts: AllHosts::new(Accesses::new(memory)),
         }
     }
 
     /// The connection observes from here on, until it ends. Tells of the files that were open or opened since the first observer came, from behind
     /// number `after`.
     pub(crate) fn observe(&self, connection: &Connection, after: u64, reset: bool) -> Answer {
+        if self.context.others().is_some() {
+            return Err(Refusal::Invalid {
+                what: "hosts share this cluster; ask for the accesses of all of them".to_owned(),
+            });
+        }
         let is_first = {
             let mut observing = guard(&self.observing);
             let is_first = observing.by.is_empty();
@@ -124,17 +135,19 @@ impl Observers {
 
     /// Files that processes have open already. Those of a predecessor's time need not be loaded: their users never had to ask.
     fn observe_open_files(&self) -> Result<(), Refusal> {
-        for (file, _) in self.context.table().all_files()? {
-            let is_open = match self.files.if_loaded(file) {
-                Some(managed) => !self.quiescing.users(&managed).is_empty(),
-                None => self.is_open_unloaded(file),
-            };
-            // One that cannot be loaded, since it is just being removed or a server is away, is seen when it is next opened.
-            if is_open && let Ok(managed) = self.files.managed(file) {
-                guard(&self.observing).see(&managed);
-            }
-        }
+        let open = self.open_files()?;
+        open.iter().for_each(|managed| guard(&self.observing).see(managed));
         Ok(())
+    }
+
+    fn open_files(&self) -> Result<Vec<Arc<Managed>>, Refusal> {
+        let is_open = |file| match self.files.if_loaded(file) {
+            Some(managed) => !self.quiescing.users(&managed).is_empty(),
+            None => self.is_open_unloaded(file),
+        };
+        let files = self.context.table().all_files()?.into_iter().map(|(file, _)| file);
+        // One that cannot be loaded, since it is just being removed or a server is away, is seen when it is next opened.
+        Ok(files.filter(|file| is_open(*file)).filter_map(|file| self.files.managed(file).ok()).collect())
     }
 
     fn is_open_unloaded(&self, file: FileId) -> bool {
@@ -147,6 +160,9 @@ impl Observers {
 
     /// A client has the file open from now on, or an observer ended: the control block says from here on whether requests are observed.
     pub(crate) fn notify_observers(&self, managed: &Managed) {
+        if self.all_hosts.see(managed) {
+            return;
+        }
         let mut observing = guard(&self.observing);
         if !observing.by.is_empty() {
             observing.see(managed);

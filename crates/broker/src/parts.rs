@@ -1,9 +1,14 @@
 //! The parts of a broker, put together, and the requests on top of them.
 
 mod admin;
+mod holders;
 mod hosts;
+mod probing;
 mod requests;
 mod serving;
+
+use holders::Holders;
+use probing::SharedDirectories;
 
 pub(crate) use requests::is_heard_of_the_gone;
 
@@ -18,6 +23,7 @@ use crate::drained::Drained;
 use crate::file_memory::FileMemory;
 use crate::files::Files;
 use crate::fragments::{FragmentLogs, Fragments, Keeping, LogCapacity, WriteBack};
+use crate::guiding::Guiding;
 use crate::identities::Identities;
 use crate::idleness::Idle;
 use crate::inodes::StubInodes;
@@ -52,10 +58,13 @@ pub(crate) struct Parts {
     _loader: Arc<Loader>,
     identities: Arc<Identities>,
     observers: Arc<Observers>,
+    guiding: Guiding,
     lifecycle: Arc<Lifecycle>,
     name_changes: Arc<NameChanges>,
     checks: Arc<Checks>,
     recovery: Arc<Recovery>,
+    pub(crate) holders: Holders,
+    pub(crate) directories: SharedDirectories,
 }
 
 /// What all others use.
@@ -282,7 +291,23 @@ impl Parts {
             &lifecycle,
             &name_changes,
         ));
-        Ok(Self { base, regions, _loader: loader, identities, observers, lifecycle, name_changes, checks, recovery })
+        let holders =
+            Holders::new(&base.context, &base.rechecks, &base.files, &regions.replicas, &lifecycle, &name_changes);
+        let directories = SharedDirectories::new(&base.context, &base.names);
+        Ok(Self {
+            base,
+            regions,
+            _loader: loader,
+            identities,
+            observers,
+            guiding: Guiding::default(),
+            lifecycle,
+            name_changes,
+            checks,
+            recovery,
+            holders,
+            directories,
+        })
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {

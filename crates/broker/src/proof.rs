@@ -2,12 +2,13 @@
 
 use crate::rmt::Inode;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use stripewise_store::entry::DirectoryEntry;
+use stripewise_store::nameless;
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::Ownership;
 
@@ -121,8 +122,7 @@ impl Proof {
 
     /// A descriptor of the same file that carries neither access nor the holder's locks.
     pub(crate) fn to_watch(&self) -> Option<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.descriptor.as_raw_fd());
-        rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
+        nameless::hold(&self.descriptor).ok()
     }
 }
 

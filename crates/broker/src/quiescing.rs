@@ -11,7 +11,7 @@ mod elsewhere;
 mod gate;
 mod host;
 
-pub(crate) use elsewhere::{Elsewhere, RemoteMove, Turn};
+pub(crate) use elsewhere::Elsewhere;
 pub(crate) use gate::ShutGate;
 
 use crate::context::Context;
@@ -25,6 +25,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
+use stripewise_coherence::stopping::{Act, Outcome, Stop};
 use stripewise_layout::{Direction, FileId, Generation, Layout, RegionIndex};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{Operation, ServerError};
@@ -228,21 +229,31 @@ impl Quiescing {
         Ok(gate)
     }
 
-    /// A host that is silent, before or when it is asked, is shut out where servers can do that; then it need not answer.
+    /// All other hosts, as [`Stop`] says; what I/O of this host goes on is waited for next. Returns the longest size that one knows.
     fn shut_elsewhere(&self, others: &Others, managed: &Managed) -> Result<u64, Refusal> {
         let (file, truncations) = (managed.file, managed.truncations.load(SeqCst));
+        let (mut stop, mut outcome, mut size_bytes) = (Stop::default(), Outcome::Done, 0);
+        let mut refusal = Refusal::Busy { file, holder: "another host".to_owned() };
         loop {
-            others.wait_for_lines(file, None);
-            fencing::shut_out_silent(&self.context, file)?;
-            let refusal = match others.shut(file, truncations) {
-                Ok(size_bytes) => return Ok(size_bytes),
-                Err(refusal) => refusal,
+            let done = match stop.next(outcome) {
+                // This host's gate is.
+                Act::Shut => Ok(Outcome::Done),
+                Act::ShutOut => {
+                    others.wait_for_lines(file, None);
+                    let any = fencing::shut_out_silent(&self.context, file);
+                    any.map(|any| if any { Outcome::Done } else { Outcome::Nothing })
+                }
+                Act::Ask => others.shut(file, truncations).map(|longest| {
+                    size_bytes = longest;
+                    Outcome::Done
+                }),
+                Act::Drain | Act::Change => return Ok(size_bytes),
+                Act::Refuse => return Err(refusal),
             };
-            others.wait_for_lines(file, None);
-            // Each of them once: it is not asked again.
-            if !fencing::shut_out_silent(&self.context, file)? {
-                return Err(refusal);
-            }
+            outcome = done.unwrap_or_else(|why| {
+                refusal = why;
+                Outcome::Failed
+            });
         }
     }
 

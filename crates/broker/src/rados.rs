@@ -14,6 +14,9 @@
 
 mod connection;
 mod coordination;
+// Other C libraries have no `on_exit`.
+#[cfg(target_env = "gnu")]
+mod ending;
 mod error;
 mod library;
 mod lock;
@@ -25,6 +28,7 @@ mod probe;
 mod scratch;
 mod store;
 mod survey;
+mod throttled;
 mod waiting;
 
 pub use connection::{ConnectOptions, Connection, shared};
@@ -37,6 +41,6 @@ use monitors::space_of;
 pub use operation::{Completion, Epoch, KeyRange, Operation, Piece};
 pub use pool::{Pool, Request};
 pub(crate) use probe::probe;
-pub use scratch::Scratch;
+pub use scratch::scratch;
 pub use store::{RadosServer, connect, inspect, open, prepare, prepare_url};
 pub use survey::{CephCommand, Osd, PoolFacts, Survey, free_bytes, probe_blocklist};

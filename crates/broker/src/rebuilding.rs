@@ -10,8 +10,11 @@
 //!
 //! The new table is written beside the old one, read from end to end, and put into its place in one step; the damaged one stays beside it. Objects that no record names
 //! stay too: the next `check` tells of them.
+//!
+//! The table that hosts share is made again in its engine ([`shared`]), whose history counts before all others.
 
 mod logs;
+mod shared;
 
 use crate::context::{processes_of, watched_servers};
 use crate::description::{Described, Head};
@@ -43,6 +46,9 @@ impl Broker {
     pub fn table_damages(cluster: &Cluster) -> Result<Vec<String>, BrokerError> {
         let options = BrokerOptions::default();
         let state = Arc::new(Self::state_of(cluster, &options)?);
+        if let Some(coordination) = &cluster.coordinator {
+            return shared::damages(cluster, coordination, &state, &options);
+        }
         let Some(lock) = state.try_lock()? else { return Ok(Vec::new()) };
         damages(&state, &watched_servers(cluster, &Arc::new(lock), &options, None))
     }
@@ -51,16 +57,23 @@ impl Broker {
     pub fn rebuild_table(cluster: &Cluster) -> Result<Vec<String>, BrokerError> {
         let options = BrokerOptions::default();
         let state = Arc::new(Self::state_of(cluster, &options)?);
+        if let Some(coordination) = &cluster.coordinator {
+            return shared::rebuild(cluster, coordination, &state, &options);
+        }
         let Some(lock) = state.try_lock()? else { return Ok(Vec::new()) };
         let servers = watched_servers(cluster, &Arc::new(lock), &options, None);
         if damages(&state, &servers)?.is_empty() {
             return Ok(Vec::new());
         }
-        if let Some(process) = processes_of(&state)?.any_living() {
-            return Err(refuse(format!("process {process} still uses the cluster; end it, then repeat")));
-        }
-        let boot = HostIdentity::of_this_host()?.boot;
-        Rebuilding::new(cluster, &state, &servers, boot)?.run()
+        refuse_users(&state)?;
+        Rebuilding::new(cluster, &state, &servers, Sources::of(&state)?)?.run()
+    }
+}
+
+fn refuse_users(state: &StateDirectory) -> Result<(), BrokerError> {
+    match processes_of(state)?.any_living() {
+        Some(process) => Err(refuse(format!("process {process} still uses the cluster; end it, then repeat"))),
+        None => Ok(()),
     }
 }
 
@@ -81,13 +94,36 @@ fn damages(state: &StateDirectory, servers: &[Box<dyn ObjectStore>]) -> Result<V
     }
 }
 
+/// What tells of the table as it was.
+struct Sources {
+    /// The one that counts most goes first. One at least.
+    tables: Vec<Table>,
+    /// That there were, as far as is known.
+    transactions: u64,
+}
+
+impl Sources {
+    /// What can be read of the damaged table, and the last good copy.
+    fn of(state: &StateDirectory) -> Result<Self, BrokerError> {
+        let directory = state.table_path();
+        let copy = LmdbStore::copy_path(&directory, GOOD_COPY);
+        let tables = vec![Table::salvage(&directory)?, Table::salvage(&copy)?];
+        let last = [Audit::last_transaction(&directory), Audit::last_transaction(&copy)].into_iter().flatten().max();
+        Ok(Self::with(tables, last))
+    }
+
+    fn with(tables: Vec<Table>, last: Option<u64>) -> Self {
+        let known = tables.iter().map(|table| table.transactions().unwrap_or(0)).max();
+        Self { tables, transactions: last.max(known).unwrap_or(0) }
+    }
+}
+
 /// What the new table is made from.
 struct Rebuilding<'a> {
     cluster: &'a Cluster,
     state: &'a Arc<StateDirectory>,
     boot: [u8; 16],
-    /// What can be read of the damaged table, and the last good copy.
-    sources: [Table; 2],
+    sources: Vec<Table>,
     transactions: u64,
     described: BTreeMap<FileId, Described>,
     /// With the ends of what they hold.
@@ -100,13 +136,9 @@ impl<'a> Rebuilding<'a> {
         cluster: &'a Cluster,
         state: &'a Arc<StateDirectory>,
         servers: &[Box<dyn ObjectStore>],
-        boot: [u8; 16],
+        Sources { tables: sources, transactions }: Sources,
     ) -> Result<Self, BrokerError> {
-        let directory = state.table_path();
-        let copy = LmdbStore::copy_path(&directory, GOOD_COPY);
-        let (damaged, good) = (Table::salvage(&directory)?, Table::salvage(&copy)?);
-        let last = [Audit::last_transaction(&directory), Audit::last_transaction(&copy)].into_iter().flatten().max();
-        let known = [&damaged, &good].map(|table| table.transactions().unwrap_or(0)).into_iter().max();
+        let boot = HostIdentity::of_this_host()?.boot;
         let mut described: BTreeMap<FileId, Described> = BTreeMap::new();
         let mut objects = HashMap::new();
         for (number, server) in (0..).map(ServerId).zip(servers) {
@@ -125,8 +157,6 @@ impl<'a> Rebuilding<'a> {
                 objects.insert((number, object), server.size(object).map_err(fault)?.end_bytes);
             }
         }
-        let transactions = last.max(known).unwrap_or(0);
-        let sources = [damaged, good];
         let mut all = Self { cluster, state, boot, sources, transactions, described, objects, stubs: HashMap::new() };
         all.stubs = all.find_stubs()?;
         Ok(all)
@@ -150,7 +180,9 @@ impl<'a> Rebuilding<'a> {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(fault(error)),
             _ => std::fs::create_dir(&new).map_err(fault)?,
         }
-        let said = self.write(&new)?;
+        let table = Table::new(Box::new(LmdbStore::open(&new)?))?.witnessed_in(&new)?;
+        let said = self.fill(&table)?;
+        drop(table);
         let audit = Audit::of(&new)?;
         if !audit.is_whole() {
             return Err(refuse(format!("the new table is not whole: {}", first_of(&audit.damages))));
@@ -176,9 +208,8 @@ impl<'a> Rebuilding<'a> {
         Ok(aside)
     }
 
-    /// Fills a table in the directory `new`; returns what is to be said of files.
-    fn write(&self, new: &Path) -> Result<Vec<String>, BrokerError> {
-        let table = Table::new(Box::new(LmdbStore::open(new)?))?.witnessed_in(new)?;
+    /// Fills an empty table; returns what is to be said of files.
+    fn fill(&self, table: &Table) -> Result<Vec<String>, BrokerError> {
         let last = self.described.values().map(Described::last_broker).max().unwrap_or(0);
         table.advance(self.transactions.max(last) + 1)?;
         let servers = self.cluster.servers.iter().map(|server| server.name.clone()).collect();

@@ -14,8 +14,14 @@ pub(crate) struct Rechecks {
 
 impl Rechecks {
     pub(crate) fn recheck(&self, file: FileId) {
-        guard(&self.files).insert(file);
-        self.changed.notify_all();
+        let mut files = guard(&self.files);
+        // With others to look at, the thread waits for their time already.
+        let is_first = files.is_empty();
+        files.insert(file);
+        drop(files);
+        if is_first {
+            self.changed.notify_all();
+        }
     }
 
     /// The file need not be looked at again.

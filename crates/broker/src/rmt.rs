@@ -24,6 +24,9 @@
 //! | `x` path | list of [`WantedReplicas`] of such a file |
 //! | `a` host | [`HostRecord`]: another host of the cluster may have files open |
 //! | `d` host | [`HostRecord`]: the host was shut out of the servers, and what it had open is closed |
+//! | `q` server | [`HostRecord`]: the server is being emptied; of a cluster of many hosts |
+//! | `k` | [`KeyRecord`]: which key the hosts of the cluster have, once it was replaced |
+//! | `j` host | [`HostRecord`]: the host took part, and was not forgotten since; the directories that were probed with it |
 //! | `h` | [`HeadRecord`]: how many records there are and their digest, replaced with every transaction |
 //!
 //! Numbers in keys are big-endian (`keys`). A value is a record (`records`) followed by a checksum of 8 bytes (`sealed`).
@@ -68,6 +71,7 @@ mod name_changes;
 mod names;
 mod pages;
 mod records;
+mod salvaging;
 mod sealed;
 mod seam;
 mod version_3;
@@ -76,15 +80,24 @@ mod witness;
 pub use name_changes::{Caller, Mover, NameChange, Place, Victim};
 
 pub use audit::{Audit, rewritten};
-pub(crate) use hosts::{hosts_in, is_shut_out_in};
+pub(crate) use head::earlier_version;
+pub(crate) use hosts::{
+    KnownHosts, drained_in, expect_as, hosts_in, is_shut_out_in, key_record, key_record_in, note_drained, probe,
+    set_key_record,
+};
 pub use inode::Inode;
+pub(crate) use inode::let_devices_differ;
 pub(crate) use keys::describe;
 use keys::{discard_key, file_in, file_key, inode_key, log_key, name_key, region_key, replica_key};
+#[cfg(test)]
+pub(crate) use memory::MemoryStore;
 use minicbor::Decode;
 pub use records::{
-    ClusterRecord, FileRecord, FileState, HeadRecord, HostRecord, LogRecord, RegionRecord, ReplicaRecord,
+    ClusterRecord, FileRecord, FileState, HeadRecord, HostRecord, KeyRecord, LogRecord, RegionRecord, ReplicaRecord,
 };
 use records::{DiscardRecord, InodeRecord, PlacementRecord, WantedRecord, encode};
+use salvaging::in_memory;
+pub(crate) use salvaging::{begin_in_memory, entries_of, noted_in, salvaged};
 pub use seam::{Batch, Entries, MappingStore};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -158,6 +171,7 @@ pub struct Table {
     store: Box<dyn MappingStore>,
     head: Mutex<Option<head::Head>>,
     witness: Option<witness::Witness>,
+    deposition: head::Deposition,
 }
 
 const SCAN: usize = 1024;
@@ -289,7 +303,7 @@ impl Table {
             Some(found) => return Err(RmtError::Version { found }),
         }
         head::Head::read(store.as_ref())?.refuse_unknown_needs()?;
-        Ok(Self { store, head: Mutex::default(), witness: None })
+        Ok(Self { store, head: Mutex::default(), witness: None, deposition: head::Deposition::default() })
     }
 
     /// What can be read of the table in `directory`, which may be damaged or gone. It is not changed by changes to this one.
@@ -298,17 +312,13 @@ impl Table {
             true => Audit::whole_entries(directory)?,
             false => Entries::new(),
         };
-        Ok(Self { store: Box::new(memory::MemoryStore::new(entries)), head: Mutex::default(), witness: None })
+        Ok(in_memory(entries))
     }
 
     /// From now on notes in `directory` which transaction was the last that is durable, and keeps there what is not yet.
     pub fn witnessed_in(mut self, directory: &Path) -> Result<Self, RmtError> {
         self.store = Box::new(journal::Journal::open(self.store, directory)?);
-        let fault = |source| RmtError::Unreadable { path: directory.to_owned(), source };
-        let witness = witness::Witness::open(directory).map_err(fault)?;
-        witness.note(self.transactions()?).map_err(fault)?;
-        self.witness = Some(witness);
-        Ok(self)
+        noted_in(self, directory)
     }
 
     /// Keeps a copy of the table, whose directory this is, as the last good one, unless that holds the same transaction.
@@ -327,11 +337,6 @@ impl Table {
     /// Number of the last transaction.
     pub fn transactions(&self) -> Result<u64, RmtError> {
         Ok(head::Head::read(self.store.as_ref())?.transactions())
-    }
-
-    /// The version of a table that is to be rewritten before it is used.
-    pub fn earlier_version(store: &dyn MappingStore) -> Result<Option<u32>, RmtError> {
-        Ok(head::version_of(store)?.filter(|found| *found < TABLE_VERSION))
     }
 
     /// Makes sure that the table is this cluster's; servers may have been added behind those known.

@@ -119,6 +119,7 @@ impl Shared {
     }
 
     fn work(shared: &Arc<Self>) {
+        let mut buffer = packet::Buffer::default();
         loop {
             let mut events = Vec::with_capacity(1);
             match epoll::wait(&shared.epoll, rustix::buffer::spare_capacity(&mut events), None) {
@@ -140,7 +141,8 @@ impl Shared {
             if number == LISTENER {
                 shared.accept();
             } else {
-                shared.serve(number);
+                shared.serve(number, &mut buffer);
+                shared.core.in_spare_time();
             }
             if shared.idle.fetch_add(1, Ordering::SeqCst) >= 2 * SPARE_THREADS {
                 shared.idle.fetch_sub(1, Ordering::SeqCst);
@@ -187,26 +189,26 @@ impl Shared {
     }
 
     /// Answers one packet of the connection.
-    fn serve(&self, number: u64) {
+    fn serve(&self, number: u64, buffer: &mut packet::Buffer) {
         let Some(connection) = guard(&self.connections).get(&number).cloned() else { return };
         // If serving panics, the client sees a closed connection instead of waiting for ever.
         let mut ending = Ending { shared: self, connection: &connection, lives: false };
-        match packet::receive::<Request>(socket_of(&connection)) {
+        match packet::receive::<Request>(socket_of(&connection), buffer) {
             // Its answer would reach nobody; the next packet may be one that is heard.
             Ok((request, _)) if connection.has_hung_up() && !is_heard_of_the_gone(&request) => ending.lives = true,
             Ok((request @ Request::Unanswered(_), descriptors)) => {
                 let answer = self.core.answer(&connection, request, descriptors);
                 ending.lives = answer.is_some();
-                if let Some((Reply::Refused(refusal), _)) = answer {
+                if let Some((reply @ Reply::Refused(refusal), _)) = &answer {
+                    self.note(reply);
                     note!(self.core.context().log(), warn, error = %refusal, "what a client reported is not recorded");
                 }
             }
             Ok((request, descriptors)) => {
                 let Some((reply, descriptors)) = self.core.answer(&connection, request, descriptors) else { return };
+                self.note(&reply);
                 let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
                 ending.lives = packet::send(socket_of(&connection), &reply, &borrowed).is_ok();
-                drop(descriptors);
-                self.core.has_answered(&connection);
             }
             Err(PacketError::Malformed(error)) => {
                 let what =
@@ -218,13 +220,20 @@ impl Shared {
         }
     }
 
+    fn note(&self, reply: &Reply) {
+        if matches!(reply, Reply::Refused(_)) {
+            self.core.context().counts().note_refused_request();
+        }
+    }
+
     /// Takes in that clients are gone, and what they said before, where no thread has come to it: what they left is freed now and not
     /// found by the next broker. Clients that live are left alone; they ask the next one.
     fn hear_out(&self) {
+        let mut buffer = packet::Buffer::default();
         let connections: Vec<_> = guard(&self.connections).values().cloned().collect();
         for connection in connections {
             while connection.has_hung_up() && guard(&self.connections).contains_key(&connection.id) {
-                self.serve(connection.id);
+                self.serve(connection.id, &mut buffer);
             }
         }
     }

@@ -19,8 +19,8 @@ pub(crate) trait Serves: Send + Sync {
         descriptors: Vec<OwnedFd>,
     ) -> Option<(Reply, Vec<Carried>)>;
 
-    /// The answer was sent: what can be expected to be asked next may be done now.
-    fn has_answered(&self, connection: &Connection);
+    /// A thread has served a request and may do what nobody waits for; others serve meanwhile.
+    fn in_spare_time(&self);
 
     /// The program is gone, or closed its connection.
     fn connection_ended(&self, connection: &Connection);

@@ -2,26 +2,58 @@
 //!
 //! The whole table is read before it is served from ([`Audit`]), by a reader that no damage can kill. What is found whole is copied to `rmt.good/`, unless nothing
 //! changed since the last copy; so is what a broker leaves when it stops. A repair begins with that copy.
+//!
+//! The table that hosts share is read by each new master in the same way. Its engine keeps copies and history of its own.
 
 use crate::BrokerError;
+use crate::engine;
 use crate::log::{Log, note};
 use crate::rmt::lmdb::LmdbStore;
-use crate::rmt::{Audit, MappingStore, RmtError, Table};
+use crate::rmt::{Audit, Entries, MappingStore, RmtError, Table, earlier_version, noted_in};
 use std::path::Path;
+use stripewise_layout::Cluster;
 use stripewise_store::server::ObjectStore;
 use stripewise_store::shared::processes::Processes;
 use stripewise_store::state::StateDirectory;
 
-/// Opens the table that hosts share, over its engine. An engine keeps its own copies and finds its own damages; every value has a checksum all the same.
+/// Opens the table that hosts share, over its engine. The master reads all of it first; a follower serves from nothing of it, and reads what it asks for.
 pub(crate) fn open_shared(
     store: Box<dyn MappingStore>,
     state: &StateDirectory,
-    servers: &[Box<dyn ObjectStore>],
+    (cluster, servers): (&Cluster, &[Box<dyn ObjectStore>]),
+    is_master: bool,
 ) -> Result<Table, BrokerError> {
-    if store.scan(b"", None, 1).map_err(BrokerError::from)?.is_empty() {
-        refuse_lost_table(state, servers)?;
+    if !is_master {
+        return Ok(Table::new(store)?);
     }
-    Ok(Table::new(store)?)
+    let damages = damages_of_shared(&store.scan(b"", None, usize::MAX)?, state, (cluster, servers))?;
+    if !damages.is_empty() {
+        return Err(BrokerError::DamagedSharedTable { table: name_of(cluster), damages });
+    }
+    // The state directory holds nothing else of the table.
+    Ok(noted_in(Table::new(store)?, &state.table_path())?)
+}
+
+/// What is wrong with the entries of a table that hosts share. This host knows of its last transaction under a master of its own.
+pub(crate) fn damages_of_shared(
+    entries: &Entries,
+    state: &StateDirectory,
+    (cluster, servers): (&Cluster, &[Box<dyn ObjectStore>]),
+) -> Result<Vec<String>, BrokerError> {
+    let last = Audit::last_transaction(&state.table_path());
+    if entries.is_empty() {
+        if let Some((server, objects)) = first_holder(servers) {
+            return Err(BrokerError::LostSharedTable { table: name_of(cluster), server, objects });
+        }
+        let lost = |last| format!("it is empty, but {last} transactions were committed");
+        return Ok(last.map(lost).into_iter().collect());
+    }
+    Ok(Audit::of_entries(entries, last).damages)
+}
+
+/// Where the table that hosts share is.
+pub(crate) fn name_of(cluster: &Cluster) -> String {
+    cluster.coordinator.as_ref().map_or_else(|| "the state directory".to_owned(), engine::name_of)
 }
 
 /// Opens the table of this state directory, if all is well with it.
@@ -64,20 +96,22 @@ pub(crate) fn refuse_lost_table(state: &StateDirectory, servers: &[Box<dyn Objec
         let what = format!("it is missing or empty, but {transactions} transactions were committed");
         return Err(BrokerError::DamagedTable { table: state.table_path(), damages: vec![what] });
     }
-    for server in servers {
-        // A server that cannot be looked at has no say.
-        let objects = server.objects().map_or(0, |objects| objects.len());
-        if objects > 0 {
-            let server = server.name().to_owned();
-            return Err(BrokerError::LostTable { state: state.path().to_owned(), server, objects });
-        }
+    match first_holder(servers) {
+        Some((server, objects)) => Err(BrokerError::LostTable { state: state.path().to_owned(), server, objects }),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// The first server that holds objects of the cluster, and how many. One that cannot be looked at has no say.
+pub(crate) fn first_holder(servers: &[Box<dyn ObjectStore>]) -> Option<(String, usize)> {
+    let held =
+        servers.iter().map(|server| (server.name().to_owned(), server.objects().map_or(0, |objects| objects.len())));
+    held.into_iter().find(|(_, objects)| *objects > 0)
 }
 
 /// Who has a slot while the table is of an earlier version was admitted by a broker of that version, and shares memory with its kind.
 fn refuse_old_users(table: &dyn MappingStore, processes: &Processes) -> Result<(), BrokerError> {
-    let earlier = Table::earlier_version(table)?;
+    let earlier = earlier_version(table)?;
     match earlier.and_then(|found| processes.any_living().map(|process| (found, process))) {
         Some((found, process)) => Err(BrokerError::OldUser { found, process }),
         None => Ok(()),

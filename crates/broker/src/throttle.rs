@@ -289,6 +289,15 @@ impl Throttle {
         }
     }
 
+    /// Waits while moves are paused, whatever the bandwidth.
+    pub(crate) fn wait_while_paused(&self, is_ended: impl Fn() -> bool) -> Result<(), Ended> {
+        let mut state = guard(&self.state);
+        while state.paused && !state.stopping && !is_ended() {
+            state = self.changed.wait_timeout(state, SAMPLE).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.stopping || is_ended() { Err(Ended) } else { Ok(()) }
+    }
+
     /// How long a unit has to wait for this server under `auto`.
     fn delay(&self, state: &mut State, server: ServerId, now: Instant) -> Duration {
         match self.real_device(server) {

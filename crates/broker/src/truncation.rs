@@ -1,6 +1,7 @@
 //! Truncation: the one change for which a file is held exclusively.
 //!
-//! The gate is shut, every I/O in flight ends, the intent is made durable, objects are cut, the table forgets what is cut off, and the gate opens.
+//! The gate is shut, every I/O in flight ends, the intent is made durable, objects are cut, the table forgets what is cut off, and the gate opens:
+//! in the order of [`Truncating`], which the model of several hosts goes by too.
 //! A crash after the intent is followed by the same cut when the file is next loaded. Regions wholly beyond the new size lose their objects
 //! and become absent, so their room is free again; their generation numbers are not used again.
 //!
@@ -13,22 +14,27 @@ use crate::capacity::Capacity;
 use crate::connection::Requester;
 use crate::context::Context;
 use crate::describing::Describing;
+use crate::fencing;
 use crate::fragments::WriteBack;
 use crate::guard;
 use crate::log::note;
 use crate::managed::{Inner, Managed, Work};
 use crate::objects::stripe_servers;
-use crate::quiescing::Quiescing;
+use crate::quiescing::{Quiescing, ShutGate};
 use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
 use repeated::UnderWay;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, MutexGuard};
+use stripewise_coherence::truncating::{Act, Truncating};
 use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{ObjectName, Operation, ServerError};
 use stripewise_store::shared::control::RegionState;
+
+/// How often hosts are asked again that did not answer.
+const MAX_TRIES: u32 = 8;
 
 /// Sets sizes, and cuts what lies beyond.
 pub(crate) struct Truncation {
@@ -97,8 +103,9 @@ impl Truncation {
             under_way.note_done();
             return Ok(());
         }
-        let _gate = self.quiescing.shut(managed)?;
-        self.quiescing.drain(managed)?;
+        let (gate, again) = self.shut(managed, inner)?;
+        inner = again;
+        let _gate = gate;
         self.context.step("truncate: drained");
         self.must_be_there(by, managed.file)?;
         let under_way = UnderWay::begin(&self.context, managed, by, size_bytes, false);
@@ -113,11 +120,38 @@ impl Truncation {
         // Before anything is changed: an absent server is an error with no effect.
         self.probe_truncation(&inner, size_bytes)?;
         self.write_back.write_back_across(managed, &inner, &mut work, size_bytes)?;
-        self.quiescing.end_moves(managed, &inner, "the file was truncated");
-        // A replica's server that is away must not fail the cut.
-        self.replicas.forget_replicas(managed, &mut inner, &[geometry.locate(FileOffset(size_bytes)).0])?;
-        self.begin_truncation(managed, &mut inner, size_bytes)?;
-        self.finish_truncation(managed, &mut inner, &mut work, size_bytes, || under_way.note_done())
+        self.carry_out(Truncating::new(), managed, &mut inner, &mut work, size_bytes, || under_way.note_done())
+    }
+
+    /// Stops all I/O on the file, under its lock. A host that is just coming back has its turn before it is asked again. One whose link ended in the middle
+    /// of this is back or shut out the next time.
+    fn shut<'a>(
+        &'a self,
+        managed: &'a Managed,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> Result<(ShutGate<'a>, MutexGuard<'a, Inner>), Refusal> {
+        let mut tries = 0;
+        loop {
+            let shut = self.quiescing.shut(managed).and_then(|gate| {
+                self.quiescing.drain(managed)?;
+                Ok(gate)
+            });
+            let refusal = match shut {
+                Ok(gate) => return Ok((gate, inner)),
+                Err(refusal) => refusal,
+            };
+            drop(inner);
+            tries += 1;
+            let is_coming = self.context.others().is_some_and(|others| others.wait_for_coming(managed.file));
+            let settles_soon = || matches!(refusal, Refusal::Busy { .. }) && fencing::settles_soon(&self.context);
+            if !(is_coming || settles_soon()) || tries == MAX_TRIES {
+                return Err(refusal);
+            }
+            inner = guard(&managed.inner);
+            if inner.freed {
+                return Err(Refusal::UnknownFile { file: managed.file });
+            }
+        }
     }
 
     /// Cuts what a failed write or a failed cut left beyond the size.
@@ -145,7 +179,60 @@ impl Truncation {
         Ok(probed.into_iter().try_for_each(|outcome| outcome.map(drop))?)
     }
 
-    fn begin_truncation(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
+    /// Does what a recorded intent says; the gate is shut and nothing in flight. Objects that cannot be removed become orphans; when one
+    /// cannot be cut, the file has its new size, what is left over is noted for a later try, and the fault is returned. `note_done` is called right
+    /// before the size is set.
+    pub(crate) fn finish_truncation(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        work: &mut Work,
+        size_bytes: u64,
+        note_done: impl FnOnce(),
+    ) -> Result<(), Refusal> {
+        self.carry_out(Truncating::recorded(), managed, inner, work, size_bytes, note_done)
+    }
+
+    /// Does what is left of a truncation.
+    fn carry_out(
+        &self,
+        left: Truncating,
+        managed: &Managed,
+        inner: &mut Inner,
+        work: &mut Work,
+        size_bytes: u64,
+        note_done: impl FnOnce(),
+    ) -> Result<(), Refusal> {
+        let (mut removed, mut note_done) = (Removed::default(), Some(note_done));
+        for act in left {
+            match act {
+                Act::EndMoves => {
+                    self.quiescing.end_moves(managed, inner, "the file was truncated");
+                    // A replica's server that is away must not fail the cut.
+                    let first = inner.geometry().locate(FileOffset(size_bytes)).0;
+                    self.replicas.forget_replicas(managed, inner, &[first])?;
+                }
+                Act::Record => self.record_intent(managed, inner, size_bytes)?,
+                Act::Remove => removed = self.remove_beyond(managed, inner, work, size_bytes)?,
+                Act::SetSize => {
+                    if let Some(note_done) = note_done.take() {
+                        note_done();
+                    }
+                    self.context.step("truncate: noted");
+                    // Before the intent goes: after a crash the shared size counts.
+                    managed.truncations.fetch_add(1, SeqCst);
+                    managed.extent.truncate_to(size_bytes);
+                    managed.control.set_durable_size_bytes(Some(size_bytes));
+                    self.context.step("truncate: size set");
+                    managed.control.notices().set_leftovers(removed.fault.is_some());
+                }
+                Act::Forget => self.forget_intent(managed, inner, size_bytes, &removed)?,
+            }
+        }
+        removed.fault.map_or(Ok(()), Err)
+    }
+
+    fn record_intent(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
         if affected(inner, size_bytes).next().is_some() {
             self.context.step("truncate: before the intent");
             let record = FileRecord { truncating_to_bytes: Some(size_bytes), ..inner.record.clone() };
@@ -158,27 +245,22 @@ impl Truncation {
         Ok(())
     }
 
-    /// Does what a recorded intent says; the gate is shut and nothing in flight. Objects that cannot be removed become orphans; when one
-    /// cannot be cut, the file has its new size, what is left over is noted for a later try, and the fault is returned. `note_done` is called right
-    /// before the size is set.
-    pub(crate) fn finish_truncation(
+    fn remove_beyond(
         &self,
         managed: &Managed,
         inner: &mut Inner,
         work: &mut Work,
         size_bytes: u64,
-        note_done: impl FnOnce(),
-    ) -> Result<(), Refusal> {
-        let geometry = inner.geometry();
+    ) -> Result<Removed, Refusal> {
         let entries_truncated = self.write_back.truncate_entries(managed, inner, work, size_bytes);
         self.context.step("truncate: entries truncated");
         self.describing.describe_truncation(managed, inner, size_bytes)?;
         self.context.step("truncate: described");
-        let count = geometry.count_for(size_bytes);
-        let gone = inner.regions.split_off(&RegionIndex(count));
+        let count = inner.geometry().count_for(size_bytes);
+        let regions = inner.regions.split_off(&RegionIndex(count));
         let replicas = inner.replicas.split_off(&RegionIndex(count));
-        gone.keys().chain(replicas.keys()).for_each(|region| managed.control.regions().retract(*region));
-        let places = gone.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
+        regions.keys().chain(replicas.keys()).for_each(|region| managed.control.regions().retract(*region));
+        let places = regions.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
         let objects = objects_of(managed.file, places.chain(copies(&replicas)));
         let removal =
             |(server, object, ..): (ServerId, ObjectName, usize, &Layout)| (server, Operation::Remove(object));
@@ -188,32 +270,35 @@ impl Truncation {
         self.context.step("truncate: regions removed");
         let truncated = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
         self.context.step("truncate: objects truncated");
-        note_done();
-        self.context.step("truncate: noted");
-        // Before the intent goes: after a crash the shared size counts.
-        managed.truncations.fetch_add(1, SeqCst);
-        managed.extent.truncate_to(size_bytes);
-        managed.control.set_durable_size_bytes(Some(size_bytes));
-        self.context.step("truncate: size set");
-        let has_leftovers = truncated.is_err();
-        managed.control.notices().set_leftovers(has_leftovers);
+        Ok(Removed { regions, replicas, fault: truncated.err() })
+    }
+
+    fn forget_intent(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        size_bytes: u64,
+        removed: &Removed,
+    ) -> Result<(), Refusal> {
+        let has_leftovers = removed.fault.is_some();
         let record = FileRecord { truncating_to_bytes: None, has_leftovers, size_bytes, ..inner.record.clone() };
         let mut changes = Changes::default();
-        for region in gone.keys() {
+        for region in removed.regions.keys() {
             changes.remove_region(managed.file, *region);
         }
-        remove_records(&mut changes, managed.file, &replicas);
+        remove_records(&mut changes, managed.file, &removed.replicas);
         changes.put_file(managed.file, &record);
-        let layouts = gone.values().map(RegionRecord::promised).chain(copies(&replicas).map(|(_, _, layout)| layout));
-        self.capacity.give_back(layouts, geometry.region_bytes());
-        if record != inner.record || !gone.is_empty() {
+        let replicas = copies(&removed.replicas).map(|(_, _, layout)| layout);
+        let layouts = removed.regions.values().map(RegionRecord::promised).chain(replicas);
+        self.capacity.give_back(layouts, inner.geometry().region_bytes());
+        if record != inner.record || !removed.regions.is_empty() {
             // If this fails the intent stays, and `note_truncation` drops it before anything is promised to last.
             self.context.table().commit(&changes)?;
         }
         self.context.step("truncate: recorded");
         inner.record = record;
         self.describing.describe_size(managed, inner, size_bytes, has_leftovers);
-        truncated
+        Ok(())
     }
 
     /// Notes that the cut of the intent is done: its end could not be recorded then, and what lies beyond it by now was written since.
@@ -299,6 +384,15 @@ impl Truncation {
 }
 
 type ReplicaRecords = BTreeMap<RegionIndex, BTreeMap<u8, ReplicaRecord>>;
+
+/// What lay beyond the size.
+#[derive(Default)]
+struct Removed {
+    regions: BTreeMap<RegionIndex, RegionRecord>,
+    replicas: ReplicaRecords,
+    /// Something could not be cut.
+    fault: Option<Refusal>,
+}
 
 fn copies(replicas: &ReplicaRecords) -> impl Iterator<Item = (RegionIndex, Generation, &Layout)> {
     let of_region = |(region, numbered): (&RegionIndex, _)| (*region, numbered);

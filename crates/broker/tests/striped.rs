@@ -7,6 +7,8 @@ mod broker_together;
 mod ceph;
 #[path = "striped/damaged.rs"]
 mod damaged;
+#[path = "striped/deposed.rs"]
+mod deposed;
 #[path = "striped/devices.rs"]
 mod devices;
 #[path = "striped/durable_writes.rs"]

@@ -5,35 +5,43 @@
 //! it is cut ([`Follower::asked`]).
 
 mod files;
-mod moves;
+mod handover;
 mod moving;
 mod opening;
+mod programs;
+mod requests;
 
 use super::note_lost;
+use crate::accesses::Accesses;
 use crate::agent_lanes::AgentLanes;
-use crate::connection::{Answer, Carried, Connection};
 use crate::context::Context;
 use crate::file_memory::FileMemory;
 use crate::guard;
+use crate::host_keys::{HostKeys, KeysError};
 use crate::host_messages::{FromAgent, FromMaster, Known, Shown, Snapshot, ToAgent, ToMaster, decode, encode};
 use crate::identities::text_of;
 use crate::log::note;
-use crate::managed::{Managed, memory_fault};
+use crate::managed::memory_fault;
+use crate::membership::Leave;
+use crate::observing::Opens;
 use crate::others::Line;
-use crate::proof::{Granted, Proof};
+use crate::probing::Actor;
+use crate::proof::Proof;
 use crate::quiescing::Quiescing;
 use crate::rechecks::Rechecks;
-use crate::serving::Serves;
 use files::{HostFile, HostFiles};
+use handover::Handover;
 use moving::Moving;
-use rustix::fd::OwnedFd;
+use opening::Held;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
-use stripewise_layout::{Direction, FileId, RegionIndex, ServerId};
-use stripewise_store::protocol::{Admin, Event, PROTOCOL_VERSION, Refusal, Reply, Request};
-use stripewise_store::server::{ObjectName, Operation, is_by_agent};
+use stripewise_coherence::host::{Step, can_answer};
+use stripewise_layout::{FileId, RegionIndex, ServerId};
+use stripewise_store::manage::elsewhere::holders_on_this_host;
+use stripewise_store::protocol::{QuestionDirection, Refusal, Reply, Request};
+use stripewise_store::server::{Operation, is_by_agent};
 
 /// How long the answer to a program's request is waited for: the master may have to wait for servers and other hosts.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(90);
@@ -44,7 +52,9 @@ const TAKEOVER: Duration = Duration::from_secs(4);
 /// Serves this host for as long as its master does.
 pub(crate) struct Follower {
     context: Arc<Context>,
-    memory: FileMemory,
+    memory: Arc<FileMemory>,
+    accesses: Accesses,
+    opens: Opens,
     quiescing: Quiescing,
     rechecks: Arc<Rechecks>,
     lanes: Arc<AgentLanes>,
@@ -56,23 +66,31 @@ pub(crate) struct Follower {
     is_ending: AtomicBool,
     /// Held while the master is answered.
     has_ended: RwLock<bool>,
+    handover: Handover,
     /// Every file that programs had open before is followed.
     has_all: Mutex<bool>,
     followed: Condvar,
+    /// Of probes of directories.
+    actor: Actor,
 }
 
 impl Follower {
     /// Tells the master which files programs here have open, and takes their memory over. `is_first`: a former agent of this host may have sent what nobody heard of.
+    /// `patience`: for how long programs wait for a master.
     pub(crate) fn start(
         context: Context,
         master: Arc<dyn Line>,
         is_first: bool,
+        patience: Duration,
         hear: impl FnOnce(&Arc<Self>),
     ) -> Result<Arc<Self>, Refusal> {
         let context = Arc::new(context);
         let rechecks = Arc::new(Rechecks::default());
+        let memory = Arc::new(FileMemory::new(&context));
         let follower = Arc::new(Self {
-            memory: FileMemory::new(&context),
+            accesses: Accesses::new(&memory),
+            opens: Opens::default(),
+            memory,
             quiescing: Quiescing::new(&context, &rechecks),
             rechecks,
             lanes: Arc::default(),
@@ -81,8 +99,10 @@ impl Follower {
             is_lost: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             has_ended: RwLock::new(false),
+            handover: Handover::new(patience),
             has_all: Mutex::new(false),
             followed: Condvar::new(),
+            actor: Actor::default(),
             context,
         });
         // From here on it may be asked.
@@ -98,7 +118,7 @@ impl Follower {
 
     /// Follows the files that programs here have open.
     fn take_over(&self, is_first: bool) -> Result<(), Refusal> {
-        let admission = match self.ask(&ToMaster::Join)? {
+        let admission = match self.ask(&ToMaster::Join { agent: self.context.counts().agent().clone() })? {
             FromMaster::Admitted { admission, is_shut_out } => {
                 if is_shut_out {
                     self.lose_files()?;
@@ -114,18 +134,26 @@ impl Follower {
         if is_first {
             self.come_to_servers()?;
         }
+        match self.ask(&ToMaster::Probe)? {
+            FromMaster::Heard => {}
+            FromMaster::Refused(refusal) => return Err(refusal),
+            other => return Err(unexpected(&other)),
+        }
         let held = self.held_files();
-        let holding = ToMaster::Holding { admission, files: held.iter().map(|(file, _)| *file).collect() };
+        let key = self.context.keys().map(HostKeys::shown).unwrap_or_default();
+        let holding = ToMaster::Holding { admission, files: held.iter().map(|held| held.file).collect(), key };
         match self.ask(&holding)? {
             FromMaster::Heard => {}
             other => return Err(unexpected(&other)),
         }
-        for (file, size_bytes) in held {
-            match self.reopen(file, size_bytes) {
-                Ok(()) => {}
-                Err(Refusal::UnknownFile { .. }) => {
+        for Held { file, known, is_used } in held {
+            match self.reopen(file, known) {
+                Ok(()) if is_used => {}
+                Ok(()) => self.close_left(file),
+                Err(Refusal::UnknownFile { .. }) if is_used => {
                     note!(self.context.log(), warn, %file, "a file that programs have open is no more");
                 }
+                Err(Refusal::UnknownFile { .. }) => self.memory.remove_memory(file),
                 // Without it the master would think that nobody here uses the file.
                 Err(refusal) => return Err(refusal),
             }
@@ -170,12 +198,24 @@ impl Follower {
         self.files.find(file)
     }
 
+    /// The file, which may not be open here: an open may be under way, whose answer is not here yet. Refused as long as it may be among those that programs
+    /// had open before this agent followed the master, and the master has not told of it: programs use it as they knew it.
+    fn find_or_expect(&self, file: FileId) -> Result<Arc<HostFile>, Refusal> {
+        let found = self.find(file);
+        let has_memory = found.as_ref().is_some_and(|found| found.managed().is_some());
+        match can_answer(has_memory, *guard(&self.has_all)) {
+            true => Ok(found.unwrap_or_else(|| self.files.entry(file))),
+            false => Err(Refusal::Busy { file, holder: "a host that is just coming back".to_owned() }),
+        }
+    }
+
     fn ask(&self, question: &ToMaster) -> Result<FromMaster, Refusal> {
         let lost = |why| {
             self.is_lost.store(true, Relaxed);
             no_master(why)
         };
-        let answer = self.master.ask(&encode(question), REQUEST_PATIENCE).map_err(lost)?;
+        let ask = || self.master.ask(&encode(question), REQUEST_PATIENCE).map_err(lost);
+        let answer = self.context.counts().time(QuestionDirection::ToMaster, question.kind(), ask)?;
         match decode(&answer).map_err(no_master)? {
             FromMaster::NotMaster => Err(lost("it is not the master any more".to_owned())),
             answer => Ok(answer),
@@ -209,9 +249,24 @@ impl Follower {
         Ok(Shown { path, inode: proof.facts.inode.inode, is_readable: proof.readable, is_writable: proof.writable })
     }
 
-    /// The master is none any more: programs ask whoever serves this host next.
+    /// The master is none any more: what programs ask waits until they are passed on.
     pub(super) fn lose(&self) {
         self.is_lost.store(true, Relaxed);
+    }
+
+    /// Programs connect again, to whoever serves this host next, and ask that.
+    pub(super) fn pass_on(&self) {
+        self.handover.begin();
+    }
+
+    /// Whether nothing is done any more that the master asks for.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(SeqCst)
+    }
+
+    /// What is to be done now and then.
+    pub(super) fn tidy(&self) {
+        self.accesses.tidy(|file| self.files.find(file)?.managed());
     }
 
     /// Whether there is nobody to follow any more.
@@ -219,21 +274,27 @@ impl Follower {
         self.is_lost.load(Relaxed)
     }
 
-    /// Nothing is open here, and this agent ends.
-    pub(crate) fn leave(&self) {
-        if self.held_files().is_empty() {
-            // A master that does not hear it finds the host silent.
-            let _ = self.ask(&ToMaster::Leaving);
+    /// This agent ends, which is said if nothing is open here.
+    pub(crate) fn leave(&self) -> Leave {
+        let held = self.held_files();
+        if held.iter().any(|held| held.is_used) {
+            return Leave::Stays;
         }
+        // A file that nobody has open any more may be held because its close was not heard.
+        let is_heard = held.is_empty() && self.ask(&ToMaster::Leaving).is_ok();
+        if is_heard { Leave::Said } else { Leave::Unheard }
     }
 
     /// Answers the master.
     pub(crate) fn asked(&self, question: &[u8]) -> Vec<u8> {
         let has_ended = self.has_ended.read().unwrap_or_else(PoisonError::into_inner);
-        let answer = match decode(question) {
+        let answer = match decode::<ToAgent>(question) {
             _ if *has_ended => Err(Refusal::Invalid { what: "this host follows nobody".to_owned() }),
             Err(what) => Err(Refusal::Invalid { what }),
-            Ok(question) => self.carry_out(question),
+            Ok(question) => {
+                let (counts, kind) = (self.context.counts(), question.kind());
+                counts.time(QuestionDirection::FromMaster, kind, || self.carry_out(question))
+            }
         };
         encode(&answer.unwrap_or_else(FromAgent::Refused))
     }
@@ -243,8 +304,7 @@ impl Follower {
         match question {
             ToAgent::Size { file } => Ok(FromAgent::Size(self.find(file).and_then(|found| found.known()))),
             ToAgent::Shut { file, turn } => {
-                // An open of it may be under way, whose answer is not here yet.
-                let found = self.find(file).unwrap_or_else(|| self.files.entry(file));
+                let found = self.find_or_expect(file)?;
                 let Some(managed) = found.shut(turn) else { return Ok(FromAgent::Size(None)) };
                 self.quiescing.drain_until(&managed, &is_ending)?;
                 Ok(FromAgent::Size(found.known()))
@@ -255,10 +315,15 @@ impl Follower {
                 }
                 Ok(FromAgent::Done)
             }
-            ToAgent::Move { file, region, turn, step } => {
-                let found = self.find(file).unwrap_or_default();
-                let moving = Moving { found: &found, quiescing: &self.quiescing, file, region, turn };
-                moving.take(step, &is_ending)
+            ToAgent::Move { file, message, patience } => {
+                // What programs had open before may be the file, as long as not all of that is followed.
+                // What was given up is over, whatever programs here know of it.
+                let found = match message.step {
+                    Step::GiveUp => self.files.entry(file),
+                    _ => self.find_or_expect(file)?,
+                };
+                let moving = Moving { found: &found, quiescing: &self.quiescing, file, message };
+                moving.take(patience, &is_ending)
             }
             ToAgent::Show { snapshot } => {
                 // Who needs it asks, if the file is not open here, or what is shown comes too late.
@@ -270,201 +335,22 @@ impl Follower {
                 }
                 Ok(FromAgent::Done)
             }
+            ToAgent::Keys(step) => {
+                let invalid = |error: KeysError| Refusal::Invalid { what: error.to_string() };
+                self.context.keys().map_or(Ok(()), |keys| keys.take(&step)).map_err(invalid)?;
+                Ok(FromAgent::Done)
+            }
             ToAgent::Drain { file, region } => {
-                let Some(found) = self.find(file) else { return Ok(FromAgent::Done) };
-                let opening = || Refusal::Busy { file, holder: "a host that is just opening the file".to_owned() };
-                let managed = found.managed().ok_or_else(opening)?;
+                // A host that is just opening the file is told where the region lies now.
+                let Some(managed) = self.find_or_expect(file)?.managed() else { return Ok(FromAgent::Done) };
                 let drained = self.quiescing.drain_region(&managed, region);
                 Ok(drained.map_or_else(FromAgent::Stuck, |()| FromAgent::Done))
             }
+            ToAgent::Accesses => Ok(FromAgent::Accessed(self.accesses.take(|| self.files.open()))),
+            ToAgent::Holders { file } => Ok(FromAgent::Holders(holders_on_this_host(&file))),
+            ToAgent::Probe { act } => Ok(FromAgent::Probed(self.actor.perform(&act))),
         }
     }
-
-    fn try_answer(&self, connection: &Connection, request: Request, descriptors: Vec<OwnedFd>) -> Answer {
-        if !guard(&connection.client).greeted && !matches!(request, Request::Hello { .. }) {
-            return Err(Refusal::Invalid { what: "say Hello first".to_owned() });
-        }
-        if let (Request::Lane, Some(lane)) = (&request, descriptors.first()) {
-            self.lanes.serve(&self.context, &connection.client, lane)?;
-            return done();
-        }
-        let proofs = descriptors.into_iter().map(Proof::new).collect::<Result<Vec<_>, Refusal>>()?;
-        let shown: Vec<&Proof> = proofs.iter().collect();
-        match request {
-            Request::Hello { version } => self.hello(connection, version),
-            Request::Claimed { slot, incarnation } | Request::Unanswered(Event::Claimed { slot, incarnation }) => {
-                connection.claim(slot, incarnation)?;
-                done()
-            }
-            Request::Open { file } => self.open(connection, file, request, first(&shown)?),
-            Request::Create { .. } | Request::Admin(Admin::Import { .. }) => self.create(connection, request, &shown),
-            Request::Linked { file } | Request::Unanswered(Event::Linked { file }) => {
-                needs(connection, file, true)?;
-                self.forward(Request::Linked { file }, &[], None)?;
-                done()
-            }
-            Request::Close { file } | Request::Unanswered(Event::Closed { file }) => {
-                self.close(connection.id, file)?;
-                guard(&connection.client).opened.remove(&file);
-                done()
-            }
-            Request::Abandon { file } => {
-                needs(connection, file, true)?;
-                self.forward(request, &[], None)?;
-                guard(&connection.client).opened.remove(&file);
-                if let Some(found) = self.files.find(file)
-                    && let Some(mut users) = found.users()
-                {
-                    self.forget(file, &mut users);
-                }
-                done()
-            }
-            Request::Place { file, .. }
-            | Request::Begin { file, .. }
-            | Request::LinkedAndBegin { file, .. }
-            | Request::Truncate { file, .. } => {
-                needs(connection, file, true)?;
-                self.renew(file, request)
-            }
-            Request::Refresh { file, .. } => {
-                needs(connection, file, false)?;
-                self.renew(file, request)
-            }
-            Request::Sync { file } | Request::Tidy { file } | Request::Rescue { file, .. } => {
-                needs(connection, file, false)?;
-                let known = self.files.find(file).and_then(|found| found.known());
-                self.forward(request, &[], known)?;
-                done()
-            }
-            // A file that hosts share has neither replicas nor fragments.
-            Request::Pin { .. } | Request::Flush { .. } | Request::Fragments { .. } => done(),
-            Request::OpenObject { file, region, generation, server } => {
-                let granted = needs(connection, file, false)?;
-                let store = self.context.server(ServerId(server))?;
-                let handle = store.open(ObjectName { file, region, generation }, granted.writable)?;
-                Ok((Reply::Object, vec![Carried::Own(handle.into_descriptor(store.name())?)]))
-            }
-            Request::EndNameChange { .. } => {
-                // What was removed has no path any more; the master has held it since the change began.
-                self.forward(request, &[], None)?;
-                done()
-            }
-            // Minimum sizes are refused on a cluster of many hosts.
-            Request::Closing => done(),
-            Request::Admin(Admin::ObservedMemory { .. } | Admin::Observe { .. } | Admin::OpenedPaths { .. }) => {
-                Err(Refusal::Invalid {
-                    what: "accesses are observed by the master's host; run this command there".to_owned(),
-                })
-            }
-            Request::Admin(_) => {
-                let user = rustix::process::geteuid();
-                if !connection.peer.uid.is_root() && connection.peer.uid != user {
-                    return Err(Refusal::NotPermitted);
-                }
-                Ok((self.forward(request, &shown, None)?.0, Vec::new()))
-            }
-            // A program of another host was quicker; the name is looked up again.
-            Request::BeginNameChange { victim: Some(_), ref target, .. }
-            | Request::BeginNameChange { source: Some(_), ref target, .. }
-                if proofs.iter().any(|proof| proof.facts.links == 0) =>
-            {
-                Err(Refusal::NameChanged { path: String::from_utf8_lossy(target).into_owned() })
-            }
-            Request::Attributes { .. }
-            | Request::BeginNameChange { .. }
-            | Request::Find
-            | Request::IsExpected { .. } => Ok((self.forward(request, &shown, None)?.0, Vec::new())),
-            Request::Lane => Err(Refusal::Invalid { what: "the request needs the lane's descriptor".to_owned() }),
-        }
-    }
-
-    fn hello(&self, connection: &Connection, version: u32) -> Answer {
-        if version != PROTOCOL_VERSION {
-            return Err(Refusal::Version { broker: PROTOCOL_VERSION, client: version });
-        }
-        let (reply, _) = self.forward(Request::Hello { version }, &[], None)?;
-        guard(&connection.client).greeted = true;
-        Ok((reply, vec![Carried::Kept(self.context.processes().descriptor())]))
-    }
-}
-
-impl Serves for Follower {
-    fn answer(
-        &self,
-        connection: &Connection,
-        request: Request,
-        descriptors: Vec<OwnedFd>,
-    ) -> Option<(Reply, Vec<Carried>)> {
-        match self.try_answer(connection, request, descriptors) {
-            Ok(answer) => Some(answer),
-            // The program asks whoever serves this host under the next master.
-            Err(_) if self.is_lost.load(Relaxed) => None,
-            Err(refusal) => Some((Reply::Refused(refusal), Vec::new())),
-        }
-    }
-
-    fn has_answered(&self, _: &Connection) {}
-
-    fn connection_ended(&self, connection: &Connection) {
-        if let Some(lane) = guard(&connection.client).lane.take() {
-            self.lanes.leave(lane);
-        }
-        let (claim, files) = {
-            let mut client = guard(&connection.client);
-            (client.claim.take(), std::mem::take(&mut client.opened))
-        };
-        if let Some((slot, incarnation)) = claim {
-            self.context.processes().forget_reads(slot, incarnation);
-        }
-        for file in files.into_keys() {
-            let managed = self.files.find(file).and_then(|found| found.managed());
-            let is_writing =
-                |managed: Arc<Managed>, slot| managed.slots.in_flight(slot).any(|io| io.direction == Direction::Write);
-            let died_writing = managed.zip(claim).is_some_and(|(managed, (slot, _))| is_writing(managed, slot));
-            if died_writing && let Err(error) = self.forward(Request::Tidy { file }, &[], None) {
-                note!(self.context.log(), warn, %file, %error, "what a dead writer left beyond the size stays");
-            }
-            // A process that is just dying may still hold its lock.
-            if !self.close(connection.id, file).unwrap_or(false) {
-                self.rechecks.recheck(file);
-            }
-        }
-    }
-
-    fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
-    fn agent_lanes(&self) -> &AgentLanes {
-        &self.lanes
-    }
-
-    fn rechecks(&self) -> &Rechecks {
-        &self.rechecks
-    }
-
-    fn begin_rechecks(&self) {}
-
-    fn recheck_again(&self, file: FileId) -> bool {
-        self.close_if_unused(file).unwrap_or(false)
-    }
-}
-
-fn done() -> Answer {
-    Ok((Reply::Done, Vec::new()))
-}
-
-fn first<'a>(shown: &[&'a Proof]) -> Result<&'a Proof, Refusal> {
-    shown
-        .first()
-        .copied()
-        .ok_or_else(|| Refusal::Invalid { what: "the request needs the stub's descriptor".to_owned() })
-}
-
-/// What the descriptors that the connection has shown of the file permit.
-fn needs(connection: &Connection, file: FileId, to_write: bool) -> Result<Granted, Refusal> {
-    let granted = guard(&connection.client).opened.get(&file).copied().ok_or(Refusal::NotPermitted)?;
-    if granted.writable || !to_write { Ok(granted) } else { Err(Refusal::NotPermitted) }
 }
 
 /// What tells of the file's size, and of its first regions.

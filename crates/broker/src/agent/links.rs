@@ -5,7 +5,7 @@ use super::master::Master;
 use crate::guard;
 use crate::host_messages::{FromAgent, FromMaster, encode};
 use crate::hosts::{Hears, LinkError, Peer};
-use crate::others::{Line, Others};
+use crate::others::{Begun, Line, Others};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use stripewise_store::protocol::Refusal;
@@ -16,6 +16,16 @@ pub(super) struct PeerLine(pub(super) Arc<Peer>);
 impl Line for PeerLine {
     fn ask(&self, question: &[u8], patience: Duration) -> Result<Vec<u8>, String> {
         self.0.ask(question, patience).map_err(|error| error.to_string())
+    }
+
+    fn begin(&self, question: &[u8], patience: Duration) -> Option<Result<Begun<'_>, String>> {
+        let asked = self.0.begin(question, patience)?.map_err(|error| error.to_string());
+        Some(asked.map(|asked| {
+            Box::new(move || {
+                let (took, answer) = asked.wait();
+                (took, answer.map_err(|error| error.to_string()))
+            }) as Begun<'_>
+        }))
     }
 
     fn number(&self) -> u64 {

@@ -3,14 +3,15 @@
 //! Each host has a connection here, as a program of this host has one; it stands for all programs there. What an agent says of a descriptor is
 //! taken from its host, which alone can know it; the master opens the same file by its path and goes on as if the descriptor had come.
 
+use crate::agent_counts::AgentCounts;
 use crate::connection::Connection;
 use crate::guard;
 use crate::host_messages::{FromMaster, Known, Shown, Snapshot, ToMaster, decode, encode};
 use crate::log::note;
 use crate::managed::Managed;
-use crate::others::{Line, Others};
+use crate::others::{Line, Others, alone};
 use crate::parts::Parts;
-use crate::rmt::{MappingStore, RmtError, is_shut_out_in};
+use crate::rmt::{KnownHosts, MappingStore, RmtError, is_shut_out_in, key_record_in};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -19,7 +20,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, RegionIndex};
 use stripewise_store::entry::DirectoryEntry;
-use stripewise_store::protocol::{Refusal, Reply, Request};
+use stripewise_store::protocol::{AgentInfo, QuestionDirection, Refusal, Reply, Request};
 
 /// Regions that are told at once, from the first that was asked for on: their neighbours are often asked for next.
 const REGIONS_AT_ONCE: u32 = 1024;
@@ -28,6 +29,7 @@ const REGIONS_AT_ONCE: u32 = 1024;
 pub(crate) struct Master {
     others: Arc<Others>,
     table: Box<dyn MappingStore>,
+    counts: Arc<AgentCounts>,
     /// None until what the last master left is ended.
     parts: Mutex<Option<Arc<Parts>>>,
     connections: Mutex<BTreeMap<String, Arc<Connection>>>,
@@ -46,8 +48,14 @@ fn regions_of(request: &Request) -> Option<(FileId, RegionIndex, RegionIndex)> {
 }
 
 impl Master {
-    pub(crate) fn new(others: &Arc<Others>, table: Box<dyn MappingStore>) -> Self {
-        Self { others: Arc::clone(others), table, parts: Mutex::default(), connections: Mutex::default() }
+    pub(crate) fn new(others: &Arc<Others>, table: Box<dyn MappingStore>, counts: &Arc<AgentCounts>) -> Self {
+        Self {
+            others: Arc::clone(others),
+            table,
+            counts: Arc::clone(counts),
+            parts: Mutex::default(),
+            connections: Mutex::default(),
+        }
     }
 
     /// From here on requests are answered.
@@ -60,41 +68,74 @@ impl Master {
         *guard(&self.parts) = None;
     }
 
+    /// Whether another host is master, as the engine said when something was to be changed.
+    fn is_deposed(&self) -> bool {
+        guard(&self.parts).as_ref().is_some_and(|parts| parts.context().table().is_deposed())
+    }
+
+    /// Whether this host is cut off from all others.
+    pub(crate) fn is_alone(&self) -> bool {
+        alone::is_alone(&self.others)
+    }
+
     /// Answers what the agent of `host` asks over `line`.
     pub(crate) fn hear(&self, host: &str, line: &Arc<dyn Line>, question: &[u8]) -> Vec<u8> {
-        let parts = guard(&self.parts).clone();
-        let answer = match (decode(question), parts) {
-            (Err(what), _) => FromMaster::Refused(Refusal::Invalid { what }),
-            (Ok(ToMaster::Join), _) => self.admit(host).unwrap_or_else(|error| FromMaster::Refused(error.into())),
-            (Ok(ToMaster::Holding { admission, files }), parts) => {
-                let held = self.holds(host, parts.as_ref(), line, admission, files);
-                held.unwrap_or_else(|error| FromMaster::Refused(error.into()))
-            }
-            (Ok(_), None) => FromMaster::NotMaster,
-            // It was shut out since it said what it holds, or came back over another line.
-            (Ok(_), Some(_)) if !self.others.is_line_of(host, line.number()) => FromMaster::NotMaster,
-            (Ok(ToMaster::Reopen { file, size_bytes }), Some(parts)) => self.reopen(host, &parts, file, size_bytes),
-            (Ok(ToMaster::Leaving), Some(parts)) => {
-                self.leave(host, &parts);
-                FromMaster::Heard
-            }
-            (Ok(ToMaster::Request { request, shown, known }), Some(parts)) => {
-                match self.carry_out(host, &parts, request, &shown, known) {
-                    (Reply::Refused(refusal), _) => FromMaster::Refused(refusal),
-                    (reply, snapshot) => {
-                        FromMaster::Answer { reply: Box::new(reply), snapshot: snapshot.map(Box::new) }
-                    }
-                }
+        let answer = match decode::<ToMaster>(question) {
+            Err(what) => FromMaster::Refused(Refusal::Invalid { what }),
+            Ok(question) => {
+                let (kind, answer) = (question.kind(), || self.answer(host, line, question));
+                let answer = self.counts.time(QuestionDirection::FromAgent, kind, answer);
+                answer.unwrap_or_else(|refusal| {
+                    if self.is_deposed() { FromMaster::NotMaster } else { FromMaster::Refused(refusal) }
+                })
             }
         };
         encode(&answer)
     }
 
-    fn admit(&self, host: &str) -> Result<FromMaster, RmtError> {
+    fn answer(&self, host: &str, line: &Arc<dyn Line>, question: ToMaster) -> Result<FromMaster, Refusal> {
+        let parts = guard(&self.parts).clone();
+        match (question, parts) {
+            (ToMaster::Join { agent }, _) => Ok(self.admit(host, agent)?),
+            (ToMaster::Holding { admission, files, key }, parts) => {
+                Ok(self.holds(host, parts.as_ref(), line, admission, (files, &key))?)
+            }
+            // A host that was there under the last master, while that one's work is ended.
+            (ToMaster::Probe, None) => Ok(FromMaster::Heard),
+            (ToMaster::Probe, Some(parts)) => {
+                parts.directories.check_new_host(host, line.as_ref())?;
+                Ok(FromMaster::Heard)
+            }
+            (_, None) => Ok(FromMaster::NotMaster),
+            // It was shut out since it said what it holds, or came back over another line.
+            (_, Some(_)) if !self.others.is_line_of(host, line.number()) => Ok(FromMaster::NotMaster),
+            (ToMaster::Reopen { file, known }, Some(parts)) => self.reopen(host, &parts, file, known),
+            (ToMaster::Leaving, Some(parts)) => {
+                self.leave(host, &parts);
+                Ok(FromMaster::Heard)
+            }
+            (ToMaster::GivenUp { files, changes }, Some(parts)) => {
+                parts.holders.given_up_by_host(&self.connection(host), host, &files, &changes);
+                Ok(FromMaster::Heard)
+            }
+            (ToMaster::Request { request, shown, known }, Some(parts)) => {
+                match self.carry_out(host, &parts, request, &shown, known) {
+                    (Reply::Refused(refusal), _) => Err(refusal),
+                    (reply, snapshot) => {
+                        Ok(FromMaster::Answer { reply: Box::new(reply), snapshot: snapshot.map(Box::new) })
+                    }
+                }
+            }
+        }
+    }
+
+    fn admit(&self, host: &str, agent: AgentInfo) -> Result<FromMaster, RmtError> {
         // Who is just being shut out is told afterwards.
-        let _shut_out = self.others.shut_out();
+        let _admission = self.others.admission();
         let is_shut_out = is_shut_out_in(self.table.as_ref(), host)?;
-        Ok(FromMaster::Admitted { admission: self.others.next_turn(), is_shut_out })
+        let admission = self.others.admit();
+        self.others.arrives(host, agent, admission);
+        Ok(FromMaster::Admitted { admission, is_shut_out })
     }
 
     fn holds(
@@ -103,30 +144,38 @@ impl Master {
         parts: Option<&Arc<Parts>>,
         line: &Arc<dyn Line>,
         admission: u64,
-        files: Vec<FileId>,
+        (files, key): (Vec<FileId>, &str),
     ) -> Result<FromMaster, RmtError> {
-        if let Some(parts) = parts {
-            self.end_moves_for(host, parts);
-        }
         let mut left = None;
         {
-            let shut_out = self.others.shut_out();
-            if !self.others.is_of_this_master(admission) || shut_out.get(host).is_some_and(|last| *last >= admission) {
+            let _admission = self.others.admission();
+            if !self.others.is_admitted(host, admission) {
+                return Ok(FromMaster::NotMaster);
+            }
+            // It came while the key was replaced, and is to come again with the new one.
+            if key_record_in(self.table.as_ref())?.is_some_and(|record| record.fingerprint != key) {
                 return Ok(FromMaster::NotMaster);
             }
             if is_shut_out_in(self.table.as_ref(), host)? {
                 // What it had open before is closed, and it says that it knows.
                 left = guard(&self.connections).remove(host);
             }
-            self.others.holds(host, Arc::clone(line), files);
+            self.others.holds(host, Arc::clone(line), files.clone());
             // Else what it holds is known; it is to come again when requests are answered.
             if let Some(parts) = parts {
                 parts.context().table().note_host(host, true)?;
+                KnownHosts(parts.context().table()).note(host, true)?;
                 parts.context().table().note_shut_out(host, false)?;
             }
         }
         if let (Some(connection), Some(parts)) = (left, parts) {
             parts.connection_ended(&connection);
+        }
+        if let Some(parts) = parts {
+            // Its commands lost their holds with the line over which they had them, and programs that are gone have nothing open.
+            let connection = self.connection(host);
+            parts.holders.end_holds_of(&connection);
+            parts.holders.has_only_open(&connection, &files);
         }
         Ok(if parts.is_some() { FromMaster::Heard } else { FromMaster::NotMaster })
     }
@@ -135,12 +184,23 @@ impl Master {
     pub(crate) fn forget_departed(&self) {
         let Some(parts) = guard(&self.parts).clone() else { return };
         let departed: Vec<_> = {
-            let _shut_out = self.others.shut_out();
+            let _admission = self.others.admission();
             let mut connections = guard(&self.connections);
             let hosts: Vec<_> = connections.keys().filter(|host| !self.others.is_there(host)).cloned().collect();
             hosts.iter().filter_map(|host| connections.remove(host)).collect()
         };
         departed.iter().for_each(|connection| parts.connection_ended(connection));
+    }
+
+    /// What commands of hosts that are silent left half done is undone or finished.
+    pub(crate) fn end_holds_of_silent(&self) {
+        let Some(parts) = guard(&self.parts).clone() else { return };
+        let holding = |(host, connection): (&String, &Arc<Connection>)| {
+            let is_silent = !guard(&connection.client).held.is_empty() && self.others.is_host_silent(host);
+            is_silent.then(|| Arc::clone(connection))
+        };
+        let silent: Vec<_> = guard(&self.connections).iter().filter_map(holding).collect();
+        silent.iter().for_each(|connection| parts.holders.end_holds_of(connection));
     }
 
     fn connection(&self, host: &str) -> Arc<Connection> {
@@ -166,18 +226,14 @@ impl Master {
     }
 
     /// The host has the file open since another was master.
-    fn reopen(&self, host: &str, parts: &Arc<Parts>, file: FileId, size_bytes: u64) -> FromMaster {
+    fn reopen(&self, host: &str, parts: &Arc<Parts>, file: FileId, known: Known) -> Result<FromMaster, Refusal> {
         self.others.opens(host, file);
         // It may not have heard how they went on.
         parts.end_moves_for_host(file, host);
-        let reopened = parts.reopen_for_host(&self.connection(host), file, size_bytes);
-        match reopened {
-            Ok(managed) => {
-                let snapshot = Some(Box::new(snapshot(&managed, RegionIndex(0), RegionIndex(0))));
-                FromMaster::Answer { reply: Box::new(Reply::Done), snapshot }
-            }
-            Err(refusal) => FromMaster::Refused(refusal),
-        }
+        let reopened = parts.reopen_for_host(&self.connection(host), file, known);
+        let snapshot = reopened.map(|managed| self.snapshot(&managed, RegionIndex(0), RegionIndex(0)));
+        self.others.reopens(host, file);
+        Ok(FromMaster::Answer { reply: Box::new(Reply::Done), snapshot: Some(Box::new(snapshot?)) })
     }
 
     fn carry_out(
@@ -203,9 +259,6 @@ impl Master {
         let was_open = opens.is_some_and(|file| guard(&connection.client).opened.contains_key(&file));
         if let Some(file) = opens {
             self.others.opens(host, file);
-            if !was_open {
-                parts.end_moves_for_host(file, host);
-            }
         }
         if let (Some(known), Some(file)) = (known, file_of(&request))
             && let Ok(managed) = parts.managed(file)
@@ -214,12 +267,7 @@ impl Master {
         }
         let (reply, _) = parts.answer(&connection, request, descriptors);
         match (&reply, opens) {
-            (Reply::Opened { file, .. }, opened) => {
-                self.others.opens(host, *file);
-                if opened.is_none() {
-                    parts.end_moves_for_host(*file, host);
-                }
-            }
+            (Reply::Opened { file, .. }, _) => self.others.opens(host, *file),
             (_, Some(file)) if !was_open => self.others.closes(host, file),
             _ => {}
         }
@@ -232,8 +280,16 @@ impl Master {
             Reply::Done => asked,
             _ => None,
         };
-        let snapshot = shows.and_then(|(file, first, last)| Some(snapshot(&*parts.managed(file).ok()?, first, last)));
+        let snapshot =
+            shows.and_then(|(file, first, last)| Some(self.snapshot(&*parts.managed(file).ok()?, first, last)));
         (reply, snapshot)
+    }
+
+    /// A host that opens the file counts among those that have it before: it is asked to take the steps of moves that this does not tell of.
+    fn snapshot(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Snapshot {
+        let last = RegionIndex(last.0.max(first.0.saturating_add(REGIONS_AT_ONCE - 1)));
+        let inner = guard(&managed.inner);
+        Snapshot::of(managed, &inner, self.others.last_turn(), first..=last)
     }
 }
 
@@ -245,11 +301,6 @@ fn file_of(request: &Request) -> Option<FileId> {
         }
         _ => None,
     }
-}
-
-fn snapshot(managed: &Managed, first: RegionIndex, last: RegionIndex) -> Snapshot {
-    let last = RegionIndex(last.0.max(first.0.saturating_add(REGIONS_AT_ONCE - 1)));
-    Snapshot::of(managed, &guard(&managed.inner), first..=last)
 }
 
 /// The same file on this host.

@@ -4,9 +4,10 @@ use super::client::{Call, Client, EtcdOptions, ask, transact};
 use super::error::EtcdError;
 use super::keys::Keys;
 use super::messages::{Bytes, Compare, Entry, Found, Lease, Number, Operation, Range, Streamed, Transaction};
+use super::salvaging::Salvaging;
 use super::store::{EtcdStore, Fence};
 use super::watch::events;
-use crate::coordination::{Candidate, Coordinator, Master, Mastership, boot_time_ms};
+use crate::coordination::{Candidate, Coordinator, Master, Mastership, Salvage, boot_time_ms};
 use crate::rmt::{MappingStore, RmtError};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -98,6 +99,11 @@ impl EtcdCoordinator {
 impl Coordinator for EtcdCoordinator {
     fn table(&self) -> Box<dyn MappingStore> {
         Box::new(EtcdStore::new(Arc::clone(&self.calls), self.keys.clone(), None))
+    }
+
+    fn salvage(&self) -> Result<Salvage, RmtError> {
+        let table = EtcdStore::new(Arc::clone(&self.calls), self.keys.clone(), None);
+        Ok(Salvaging { table: &table, calls: self.calls.as_ref(), keys: &self.keys }.run()?)
     }
 
     fn master(&self) -> Result<Option<Master>, RmtError> {

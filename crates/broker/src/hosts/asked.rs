@@ -15,6 +15,9 @@ pub const MAX_QUESTION_BYTES: usize = 2 * MAX_FRAME_BYTES;
 /// What comes back: the answer, or why there is none.
 pub(super) type Answer = Result<Vec<u8>, String>;
 
+/// The same, and when it came.
+pub(super) type Answered = (Instant, Answer);
+
 /// Why a question was not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotBegun {
@@ -26,7 +29,7 @@ pub(super) enum NotBegun {
 struct Question {
     bytes: usize,
     /// `None` when nobody waits any more. The question counts all the same until it is answered: the other side still works on it.
-    asker: Option<SyncSender<Answer>>,
+    asker: Option<SyncSender<Answered>>,
 }
 
 #[derive(Default)]
@@ -46,7 +49,7 @@ pub(super) struct Asked {
 
 impl Asked {
     /// Begins a question of so many bytes, when there are few enough. Returns its number, and what receives the answer; that is disconnected when the link ends.
-    pub(super) fn begin(&self, bytes: usize, deadline: Option<Instant>) -> Result<(u64, Receiver<Answer>), NotBegun> {
+    pub(super) fn begin(&self, bytes: usize, deadline: Option<Instant>) -> Result<(u64, Receiver<Answered>), NotBegun> {
         let mut state = guard(&self.state);
         loop {
             if state.has_ended {
@@ -80,7 +83,7 @@ impl Asked {
         let Some(question) = self.remove(number) else { return false };
         if let Some(asker) = question.asker {
             // One place for one answer. The asker may have given up just now.
-            let _ = asker.try_send(answer);
+            let _ = asker.try_send((Instant::now(), answer));
         }
         true
     }

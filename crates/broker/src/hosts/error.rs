@@ -62,6 +62,21 @@ pub enum LinkError {
 }
 
 impl LinkError {
+    /// Whether one of both sides does not want the other, and will not as long as both are what they are.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::OtherKey { .. }
+                | Self::KeyRefused { .. }
+                | Self::OtherCluster { .. }
+                | Self::OtherFrames { .. }
+                | Self::OtherMessages { .. }
+                | Self::TwoMachines { .. }
+                | Self::Refused { .. }
+        )
+    }
+
     /// Whether the link is gone; otherwise it can be asked again.
     #[must_use]
     pub fn has_ended(&self) -> bool {

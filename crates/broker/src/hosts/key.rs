@@ -3,6 +3,7 @@
 //! The file has one Ed25519 private key in the usual form (PKCS #8 of RFC 8410, in PEM); the public key follows from it. Every host of the cluster has a
 //! copy. Whoever can read it can pass for any host, so it must belong to the user and be readable by nobody else.
 
+use crate::coordination::unique_name;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
@@ -49,6 +50,14 @@ pub struct ClusterKey {
     pub(super) provider: Arc<CryptoProvider>,
     /// The raw public key, and what signs with the private one.
     pub(super) certified: Arc<CertifiedKey>,
+    /// Public keys that are accepted too, while the cluster's key is being replaced.
+    also: Vec<CertificateDer<'static>>,
+}
+
+/// A key as its file has it.
+pub(super) struct KeyText {
+    key: ClusterKey,
+    text: String,
 }
 
 impl std::fmt::Debug for ClusterKey {
@@ -60,18 +69,44 @@ impl std::fmt::Debug for ClusterKey {
 impl ClusterKey {
     /// Makes a key and its file, with mode 600. An existing file is an error. The file is durable when this returns.
     pub fn make(path: &Path) -> Result<Self, KeyError> {
-        Self::write(path, false)
-    }
-
-    /// Makes a new key and puts it in the place of the one at `path`, at once: whoever reads the file meanwhile gets the old key or the new one.
-    /// Links with the old key go on; new ones need the new key on both sides.
-    pub fn replace(path: &Path) -> Result<Self, KeyError> {
-        Self::load(path)?;
-        Self::write(path, true)
+        let (key, text) = Self::generate()?;
+        write(path, &text, false)?;
+        Ok(key)
     }
 
     /// Reads a key. It is refused unless it belongs to this user and nobody else may use it.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
+        KeyText::load(path).map(|text| text.key)
+    }
+
+    /// Makes a key, and the text of its file.
+    pub fn generate() -> Result<(Self, String), KeyError> {
+        let mut der = PKCS8_HEAD.to_vec();
+        let mut seed = [0; 32];
+        crypto::ring::default_provider().secure_random.fill(&mut seed).map_err(|_| KeyError::NoRandom)?;
+        der.extend_from_slice(&seed);
+        let text = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", STANDARD.encode(&der));
+        let key = Self::of(PrivatePkcs8KeyDer::from(der)).expect("a key as RFC 8410 has it");
+        Ok((key, text))
+    }
+
+    /// The same, and who has one of these is accepted too.
+    #[must_use]
+    pub(super) fn accepting<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Self {
+        Self { also: others.map(|other| other.public().clone()).collect(), ..self.clone() }
+    }
+
+    /// Whether who shows this key is accepted.
+    pub(super) fn accepts(&self, shown: &CertificateDer<'_>) -> bool {
+        std::iter::once(self.public()).chain(&self.also).any(|accepted| accepted.as_ref() == shown.as_ref())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn accepts_key(&self, other: &Self) -> bool {
+        self.accepts(other.public())
+    }
+
+    fn load_text(path: &Path) -> Result<String, KeyError> {
         let fault = |action, source| KeyError::Os { path: path.to_owned(), action, source };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -92,7 +127,8 @@ impl ClusterKey {
         }
         let mut text = Vec::new();
         file.take(MAX_FILE_BYTES).read_to_end(&mut text).map_err(|error| fault("reading it", errno(&error)))?;
-        Self::parse(&text).map_err(|what| KeyError::Damaged { path: path.to_owned(), what })
+        let damaged = |_| KeyError::Damaged { path: path.to_owned(), what: "it is no text".to_owned() };
+        String::from_utf8(text).map_err(damaged)
     }
 
     /// A short name of the public key, the same on all hosts that have it: the first 16 digits of its SHA-256.
@@ -124,49 +160,65 @@ impl ClusterKey {
         }
         let public = key.public_key().ok_or("it has no public key")?.as_ref().to_vec();
         let certified = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key));
-        Ok(Self { provider, certified })
+        Ok(Self { provider, certified, also: Vec::new() })
+    }
+}
+
+impl KeyText {
+    /// As [`ClusterKey::load`].
+    pub(super) fn load(path: &Path) -> Result<Self, KeyError> {
+        Self::parse(path, &ClusterKey::load_text(path)?)
     }
 
-    fn write(path: &Path, replace: bool) -> Result<Self, KeyError> {
-        let fault = |action, source| KeyError::Os { path: path.to_owned(), action, source };
-        let mut der = PKCS8_HEAD.to_vec();
-        let mut seed = [0; 32];
-        crypto::ring::default_provider().secure_random.fill(&mut seed).map_err(|_| KeyError::NoRandom)?;
-        der.extend_from_slice(&seed);
-        let text = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", STANDARD.encode(&der));
-        let key = Self::of(PrivatePkcs8KeyDer::from(der)).expect("a key as RFC 8410 has it");
+    /// `path`: where it is from, or goes.
+    pub(super) fn parse(path: &Path, text: &str) -> Result<Self, KeyError> {
+        let damaged = |what| KeyError::Damaged { path: path.to_owned(), what };
+        Ok(Self { key: ClusterKey::parse(text.as_bytes()).map_err(damaged)?, text: text.to_owned() })
+    }
 
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = path.file_name().ok_or_else(|| fault("naming it", Errno::ISDIR))?;
-        // Under another name until it is whole and durable; with this name no two processes share it.
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(".{}-{}", std::process::id(), key.fingerprint()));
-        let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = rustix::fs::openat(CWD, parent, directory, Mode::empty())
-            .map_err(|source| fault("opening its directory", source))?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&parent, &temporary, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| fault("making it", source))?;
-        let mut file = File::from(file);
-        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| errno(&error));
-        // NFS knows no rename that does not replace, but a link never replaces.
-        let named = written.and_then(|()| match replace {
-            true => rustix::fs::renameat(&parent, &temporary, &parent, name),
-            false => rustix::fs::linkat(&parent, &temporary, &parent, name, AtFlags::empty()),
+    pub(super) fn key(&self) -> &ClusterKey {
+        &self.key
+    }
+
+    /// Puts it in the place of what is at `path`, at once: whoever reads the file meanwhile gets the old key or this one.
+    pub(super) fn write(&self, path: &Path) -> Result<(), KeyError> {
+        write(path, &self.text, true)
+    }
+}
+
+/// Writes a key's file, whole and durable, with mode 600. `replace`: in the place of what is there; else that is an error.
+fn write(path: &Path, text: &str, replace: bool) -> Result<(), KeyError> {
+    let fault = |action, source| KeyError::Os { path: path.to_owned(), action, source };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().ok_or_else(|| fault("naming it", Errno::ISDIR))?;
+    // Under another name until it is whole and durable; with this name no two processes share it.
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(".{}", unique_name()));
+    let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = rustix::fs::openat(CWD, parent, directory, Mode::empty())
+        .map_err(|source| fault("opening its directory", source))?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(&parent, &temporary, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|source| fault("making it", source))?;
+    let mut file = File::from(file);
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| errno(&error));
+    // NFS knows no rename that does not replace, but a link never replaces.
+    let named = written.and_then(|()| match replace {
+        true => rustix::fs::renameat(&parent, &temporary, &parent, name),
+        false => rustix::fs::linkat(&parent, &temporary, &parent, name, AtFlags::empty()),
+    });
+    if !replace || named.is_err() {
+        let _ = rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty());
+    }
+    if let Err(source) = named {
+        return Err(match source {
+            Errno::EXIST => KeyError::Exists { path: path.to_owned() },
+            source => fault("writing it", source),
         });
-        if !replace || named.is_err() {
-            let _ = rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty());
-        }
-        if let Err(source) = named {
-            return Err(match source {
-                Errno::EXIST => KeyError::Exists { path: path.to_owned() },
-                source => fault("writing it", source),
-            });
-        }
-        rustix::fs::fsync(&parent).map_err(|source| fault("making it durable", source))?;
-        Ok(key)
     }
+    rustix::fs::fsync(&parent).map_err(|source| fault("making it durable", source))?;
+    Ok(())
 }
 
 fn errno(error: &std::io::Error) -> Errno {

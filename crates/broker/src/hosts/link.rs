@@ -82,7 +82,20 @@ impl Link {
             {
                 return why;
             }
-            let now = Instant::now();
+            let mut now = Instant::now();
+            if reads && now >= self.peer.last_heard() + self.limits.silence {
+                // Perhaps it was this process that stood still: what has come meanwhile is read first.
+                match wait(&*self.socket, Ready { read: true, write: false }, None, Some(now)) {
+                    Ok(Ready { read: true, .. }) => {
+                        if let Err(why) = self.receive() {
+                            return why;
+                        }
+                        now = Instant::now();
+                    }
+                    Ok(_) => {}
+                    Err(source) => return LinkError::Os { action: "waiting for a host", source },
+                }
+            }
             if reads && now >= self.peer.last_heard() + self.limits.silence {
                 return LinkError::Silent { host: self.peer.name(), limit: self.limits.silence };
             }

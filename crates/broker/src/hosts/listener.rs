@@ -16,6 +16,7 @@ use rustls::ServerConfig;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::dispatcher::Dispatch;
@@ -107,10 +108,24 @@ impl Listener {
         self.0.address
     }
 
+    /// Connections that were refused, which goes on counting.
+    #[must_use]
+    pub fn refused(&self) -> Arc<AtomicU64> {
+        self.0.refusals.count()
+    }
+
     /// New connections need this key from now on. Links that there are go on.
     pub fn use_key(&self, key: &ClusterKey) -> Result<(), LinkError> {
         *guard(&self.0.config) = config(key, self.0.address)?;
         Ok(())
+    }
+}
+
+impl Listener {
+    /// Ends the links that there are. Those who made them may come back.
+    pub fn close_links(&self) {
+        let peers: Vec<_> = guard(&self.0.state).peers.values().cloned().collect();
+        peers.iter().for_each(|peer| peer.close());
     }
 }
 

@@ -1,6 +1,6 @@
 //! The other side of a link.
 
-use super::asked::{Asked, NotBegun};
+use super::asked::{Answered, Asked, NotBegun};
 use super::error::LinkError;
 use super::frame::{Frame, Kind, MAX_FRAME_BYTES};
 use super::introduction::Introduction;
@@ -10,7 +10,7 @@ use super::wire::Wire;
 use crate::{guard, try_guard};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -98,37 +98,47 @@ impl Peer {
     /// After an error, the other side may have heard the question or hear it still, unless the error is [`LinkError::TooLong`]. A question that is asked before both sides
     /// have accepted the link is sent when they have.
     pub fn ask(&self, question: &[u8], patience: Duration) -> Result<Vec<u8>, LinkError> {
-        self.check(question)?;
-        let deadline = Instant::now().checked_add(patience);
-        let late = || LinkError::Late { host: self.name(), patience };
-        let (number, answer) = self.asked.begin(question.len(), deadline).map_err(|error| match error {
-            NotBegun::Late => late(),
-            NotBegun::Ended => self.end_reason(),
+        let begun = Instant::now();
+        match self.begin_until(question, begun, patience, begun.checked_add(patience)) {
+            Ok(asked) => asked.wait().1,
+            Err(NotAsked::Fault(error)) => Err(error),
+            Err(NotAsked::Late) => Err(LinkError::Late { host: self.name(), patience }),
+        }
+    }
+
+    /// Asks, and goes on: [`Question::wait`] waits for the answer. `None`: so much is under way that asking would wait.
+    pub fn begin(&self, question: &[u8], patience: Duration) -> Option<Result<Question<'_>, LinkError>> {
+        let begun = Instant::now();
+        match self.begin_until(question, begun, patience, Some(begun)) {
+            Ok(asked) => Some(Ok(asked)),
+            Err(NotAsked::Fault(error)) => Some(Err(error)),
+            Err(NotAsked::Late) => None,
+        }
+    }
+
+    /// `last`: until when it waits to be asked.
+    fn begin_until(
+        &self,
+        question: &[u8],
+        begun: Instant,
+        patience: Duration,
+        last: Option<Instant>,
+    ) -> Result<Question<'_>, NotAsked> {
+        self.check(question).map_err(NotAsked::Fault)?;
+        let (number, answer) = self.asked.begin(question.len(), last).map_err(|error| match error {
+            NotBegun::Late => NotAsked::Late,
+            NotBegun::Ended => NotAsked::Fault(self.end_reason()),
         })?;
-        if let Err(error) = self.outgoing.push(number, Frame::encode(Kind::Question, number, question), deadline) {
+        if let Err(error) = self.outgoing.push(number, Frame::encode(Kind::Question, number, question), last) {
             self.asked.withdraw(number);
             return Err(match error {
-                NotQueued::Full => late(),
-                NotQueued::Closed => self.end_reason(),
+                NotQueued::Full => NotAsked::Late,
+                NotQueued::Closed => NotAsked::Fault(self.end_reason()),
             });
         }
+        let asked = Question { peer: self, number, answer, begun, patience };
         self.send_queued();
-        let received = match deadline {
-            Some(deadline) => answer.recv_timeout(deadline.saturating_duration_since(Instant::now())),
-            None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match received {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(what)) => Err(LinkError::Failed { host: self.name(), what }),
-            Err(RecvTimeoutError::Disconnected) => Err(self.end_reason()),
-            Err(RecvTimeoutError::Timeout) => {
-                match self.outgoing.withdraw(number) {
-                    true => self.asked.withdraw(number),
-                    false => self.asked.give_up(number),
-                }
-                Err(late())
-            }
-        }
+        Ok(asked)
     }
 
     /// Sends a notice, or queues it: no error means that it was not lost here. While too much is to be sent, this waits.
@@ -214,6 +224,54 @@ impl Peer {
     /// Drops socket and keys.
     pub(super) fn drop_wire(&self) {
         drop(guard(&self.wire).take());
+    }
+}
+
+/// Why a question was not asked.
+enum NotAsked {
+    /// Too much was under way.
+    Late,
+    Fault(LinkError),
+}
+
+/// A question that was asked; dropped, nobody waits for its answer.
+#[derive(Debug)]
+pub struct Question<'p> {
+    peer: &'p Peer,
+    number: u64,
+    answer: Receiver<Answered>,
+    begun: Instant,
+    patience: Duration,
+}
+
+impl Question<'_> {
+    /// Waits for the answer, until the patience that it was asked with is over. Returns as well how long it took.
+    pub fn wait(self) -> (Duration, Result<Vec<u8>, LinkError>) {
+        let received = match self.begun.checked_add(self.patience) {
+            Some(deadline) => self.answer.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            None => self.answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let host = || self.peer.name();
+        match received {
+            Ok((came, answer)) => {
+                let answer = answer.map_err(|what| LinkError::Failed { host: host(), what });
+                (came.saturating_duration_since(self.begun), answer)
+            }
+            Err(RecvTimeoutError::Disconnected) => (self.begun.elapsed(), Err(self.peer.end_reason())),
+            Err(RecvTimeoutError::Timeout) => {
+                (self.begun.elapsed(), Err(LinkError::Late { host: host(), patience: self.patience }))
+            }
+        }
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        // Of one that has its answer nothing is left.
+        match self.peer.outgoing.withdraw(self.number) {
+            true => self.peer.asked.withdraw(self.number),
+            false => self.peer.asked.give_up(self.number),
+        }
     }
 }
 

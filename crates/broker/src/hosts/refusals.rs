@@ -3,7 +3,9 @@
 use super::error::LinkError;
 use crate::guard;
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Lines at once.
@@ -17,16 +19,26 @@ struct State {
     suppressed: u64,
 }
 
-/// Refused connections in the log.
-pub(super) struct Refusals(Mutex<State>);
+/// Refused connections in the log, and how many there were.
+pub(super) struct Refusals {
+    state: Mutex<State>,
+    count: Arc<AtomicU64>,
+}
 
 impl Refusals {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(State { lines: MAX_LINES, refilled: Instant::now(), suppressed: 0 }))
+        let state = State { lines: MAX_LINES, refilled: Instant::now(), suppressed: 0 };
+        Self { state: Mutex::new(state), count: Arc::default() }
+    }
+
+    /// How many there were, which goes on counting.
+    pub(super) fn count(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.count)
     }
 
     /// Notes a refused connection, or counts it for the next line.
     pub(super) fn note(&self, address: SocketAddr, why: &LinkError) {
+        self.count.fetch_add(1, Relaxed);
         if let Some(suppressed) = self.admit(Instant::now()) {
             tracing::warn!(target: "stripewise::broker", %address, suppressed, "a connection was refused: {why}");
         }
@@ -34,7 +46,7 @@ impl Refusals {
 
     /// How many lines were suppressed before this one; `None` if this one is too.
     fn admit(&self, now: Instant) -> Option<u64> {
-        let mut state = guard(&self.0);
+        let mut state = guard(&self.state);
         let refills = now.saturating_duration_since(state.refilled).as_nanos() / REFILL.as_nanos();
         let refills = u32::try_from(refills).unwrap_or(u32::MAX);
         state.lines = state.lines.saturating_add(refills).min(MAX_LINES);

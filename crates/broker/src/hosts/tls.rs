@@ -3,7 +3,7 @@
 use super::key::ClusterKey;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
+use rustls::crypto::verify_tls13_signature_with_raw_key;
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
@@ -17,20 +17,17 @@ use std::sync::Arc;
 /// In the extension for protocols (ALPN), so that another program that has a raw public key is not taken for a host.
 const PROTOCOL: &[u8] = b"stripewise-hosts";
 
-/// Accepts this key and no other.
+/// Accepts what this key does, which is itself alone unless the cluster's key is being replaced.
 #[derive(Debug)]
-struct Pinned {
-    provider: Arc<CryptoProvider>,
-    public: CertificateDer<'static>,
-}
+struct Pinned(ClusterKey);
 
 impl Pinned {
     fn of(key: &ClusterKey) -> Arc<Self> {
-        Arc::new(Self { provider: Arc::clone(&key.provider), public: key.public().clone() })
+        Arc::new(Self(key.clone()))
     }
 
     fn compare(&self, shown: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), Error> {
-        match others.is_empty() && shown.as_ref() == self.public.as_ref() {
+        match others.is_empty() && self.0.accepts(shown) {
             true => Ok(()),
             false => Err(CertificateError::ApplicationVerificationFailure.into()),
         }
@@ -43,7 +40,7 @@ impl Pinned {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let key = SubjectPublicKeyInfoDer::from(shown.as_ref());
-        let algorithms = &self.provider.signature_verification_algorithms;
+        let algorithms = &self.0.provider.signature_verification_algorithms;
         verify_tls13_signature_with_raw_key(message, &key, signed, algorithms)
     }
 }

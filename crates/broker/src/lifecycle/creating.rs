@@ -9,7 +9,7 @@ use crate::placing::RESERVE_FIRST;
 use crate::proof::Proof;
 use crate::rmt::{Changes, FileRecord, FileState};
 use std::sync::Arc;
-use stripewise_layout::{FileId, Placement};
+use stripewise_layout::Placement;
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::Ownership;
 use stripewise_store::stub::Stub;
@@ -37,10 +37,7 @@ impl Lifecycle {
             .check(self.context.servers().len())
             .map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })?;
         let ownership = self.applicable(proof.facts.ownership, path)?;
-        let mut bytes = [0; 8];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| Refusal::Table { what: format!("no random file id: {errno}") })?;
-        let file = FileId(u64::from_ne_bytes(bytes).max(1));
+        let (file, (memory, descriptors)) = self.memory.make_new(placement.region_size.0)?;
         let stub =
             Stub { file, cluster: self.context.cluster().id.clone(), state: self.context.state().path().to_owned() };
         let text = stub.to_bytes().map_err(|error| Refusal::Invalid { what: error.to_string() })?;
@@ -71,7 +68,6 @@ impl Lifecycle {
                 created_ns: now_ns(),
             },
         );
-        let (memory, descriptors) = self.memory.build(file, &record, 0)?;
         let mut changes = Changes::default();
         changes.put_file(file, &record);
         changes.put_placement(file, &placement);

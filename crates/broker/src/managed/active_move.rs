@@ -1,10 +1,13 @@
 //! A move that has begun, as all see it who have its file in hand.
 
 use crate::guard;
-use crate::rmt::RegionRecord;
+use crate::rmt::{RegionRecord, ReplicaRecord};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
+use stripewise_coherence::host::Part;
+use stripewise_coherence::moving::{Act, JointMove, Outcome};
 use stripewise_layout::RegionIndex;
 use stripewise_store::server::Ownership;
 
@@ -17,6 +20,7 @@ pub(crate) struct ActiveMove {
     pub(crate) new: Vec<RegionRecord>,
     pub(crate) is_sync: bool,
     pub(crate) ownership: Ownership,
+    joint: Mutex<JointMove>,
     ended: AtomicBool,
     why: Mutex<Option<AbortReason>>,
 }
@@ -31,12 +35,40 @@ pub(crate) enum AbortReason {
 impl ActiveMove {
     pub(crate) fn new(
         slot: u8,
-        region: RegionIndex,
+        joint: JointMove,
         (old, new): (RegionRecord, Vec<RegionRecord>),
         is_sync: bool,
         ownership: Ownership,
     ) -> Self {
-        Self { slot, region, old, new, is_sync, ownership, ended: AtomicBool::new(false), why: Mutex::new(None) }
+        let (ended, why) = (AtomicBool::new(false), Mutex::new(None));
+        let region = joint.region();
+        Self { slot, region, old, new, is_sync, ownership, joint: Mutex::new(joint), ended, why }
+    }
+
+    /// What a sync makes, by the numbers of the replicas.
+    pub(crate) fn replicas(&self) -> BTreeMap<u8, ReplicaRecord> {
+        let replica = |new: &RegionRecord| ReplicaRecord { generation: new.generation, layout: new.layout.clone() };
+        (0..).zip(self.new.iter().map(replica)).collect()
+    }
+
+    /// What its mover does next, after the last act had this outcome.
+    pub(crate) fn next(&self, outcome: Outcome) -> Act {
+        guard(&self.joint).next(outcome)
+    }
+
+    /// The number by which hosts recall the region.
+    pub(crate) fn set_recalls(&self, recalls: u64) {
+        guard(&self.joint).set_recalls(recalls);
+    }
+
+    /// What a host that opens the file is told of the move.
+    pub(crate) fn part(&self) -> Option<Part> {
+        if self.is_ended() { None } else { guard(&self.joint).part() }
+    }
+
+    /// Whether all hosts that took part so far still do.
+    pub(crate) fn has_all(&self, departures: u64) -> bool {
+        guard(&self.joint).has_all(departures)
     }
 
     fn end(&self, why: AbortReason) {

@@ -67,7 +67,9 @@ impl Moves {
         }
         // Looked at again: with its replicas forgotten, a region whose own place is lost may have got another.
         let old = inner.regions[&region].clone();
-        let active = Arc::new(ActiveMove::new(slot, region, (old, new), task.to.is_none(), inner.ownership()));
+        // Its turn is drawn under the lock: whoever is told of the file knows of the move, or of no turn so late.
+        let joint = self.quiescing.joint_move(region, slot);
+        let active = Arc::new(ActiveMove::new(slot, joint, (old, new), task.to.is_none(), inner.ownership()));
         inner.move_slots |= 1 << slot;
         inner.moving.insert(region, Arc::clone(&active));
         self.quiescing.begin(managed, region, slot);

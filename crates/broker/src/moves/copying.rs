@@ -26,9 +26,11 @@ const COPIERS: usize = 8;
 /// Memory of a round's units under way.
 const MAX_ROUND_BYTES: u64 = 64 << 20;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Speed {
     Throttled,
+    /// Whatever the bandwidth, but not while moves are paused.
+    Hurried,
     /// Writers wait for it.
     AtOnce,
 }
@@ -232,15 +234,16 @@ impl Round<'_> {
         if self.stopped.load(SeqCst) {
             return None;
         }
+        let is_ended = || copier.active.is_ended() || self.stopped.load(SeqCst);
         let admitted = match self.speed {
             Speed::Throttled => {
                 let begun = Instant::now();
                 let shares = shares(copier.active, length);
-                let is_ended = || copier.active.is_ended() || self.stopped.load(SeqCst);
                 let admitted = copier.core.throttle.admit(length, &shares, || copier.is_inside(), is_ended);
                 self.waited_ns.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
                 admitted.map(Some)
             }
+            Speed::Hurried => copier.core.throttle.wait_while_paused(is_ended).map(|()| None),
             Speed::AtOnce if copier.active.is_ended() => Err(Ended),
             Speed::AtOnce => Ok(None),
         };

@@ -1,9 +1,10 @@
-//! One region's move, step by step. `shared::marking` says why no byte is lost; this is who does what when.
+//! One region's move, step by step. `shared::marking` says why no byte is lost; [`stripewise_coherence::moving`] which act follows which, on all hosts; this is
+//! what the acts are.
 //!
 //! 1. *Begin,* under the file's lock: room promised, the new objects noted as a discard (durably) and made, the region word "moving".
 //! 2. Whoever was writing there before is waited for: from then on every writer marks, and none puts anything into a log. What logs hold of the
 //!    region is written to its place and dropped.
-//! 3. Rounds: what is marked is copied, until little is left or the rounds do not get smaller.
+//! 3. Rounds: what is marked is copied, until little is left. Once they do not get smaller they go at full speed, until those do not either.
 //! 4. Sync, so that little is left to be synced under the seal. Seal; those inside are waited for; the rest is copied and synced.
 //! 5. *Commit,* under the file's lock: the region's record names the new objects and the old ones become the discard, in one durable batch. Then the
 //!    word is published and writers go on.
@@ -29,13 +30,15 @@ use crate::managed::{AbortReason, ActiveMove, Inner, Managed};
 use crate::move_queue::{Outcome, Task};
 use crate::objects::stripe_servers;
 use crate::placements::with_layout;
-use crate::quiescing::{Elsewhere, Patience, RemoteMove, STOPPED_PATIENCE, Turn};
-use crate::rmt::{Changes, RegionRecord, ReplicaRecord};
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use crate::quiescing::{Elsewhere, Patience, STOPPED_PATIENCE};
+use crate::rmt::{Changes, RmtError};
+use std::collections::HashSet;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+use stripewise_coherence::host::{Message, Step};
+use stripewise_coherence::moving::{Act, End, Outcome as Done};
 use stripewise_layout::ServerId;
-use stripewise_store::protocol::{MoveNumber, MoveState, Refusal};
+use stripewise_store::protocol::{MoveState, Refusal};
 use stripewise_store::server::{ObjectName, Operation, ServerError};
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 
@@ -43,14 +46,12 @@ use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 const FIRST_DRAIN: Duration = Duration::from_secs(4);
 /// The same under the seal, where other writers wait too; twice as long each time, since on a busy host a thread may wait for a processor.
 const SEAL_DRAIN: Duration = Duration::from_millis(50);
-/// Seals that may be broken because a writer inside did not come out.
-const MAX_SEALS: u32 = 6;
-/// Rounds of copying before the last one, which is done under the seal whatever is left.
-const MAX_ROUNDS: u32 = 16;
 /// What can be copied in this time is left for the seal.
 const SHORT_SEAL: Duration = Duration::from_millis(4);
 /// What turns out to need more than this under the seal is copied with writers let in, while rounds last.
 const LONG_SEAL: Duration = Duration::from_millis(20);
+/// How often a table that does not answer is asked whether a move is committed.
+const VERIFY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why a move does not go on.
 enum Stop {
@@ -111,22 +112,12 @@ impl Moves {
             Err(BeginError::Full(_, what)) => return failed(Refusal::NoSpace { what }),
         };
         let used = guard(&managed.inner).geometry().used_bytes(task.region, managed.extent.size_bytes());
-        let mut act = Move {
-            core: self,
-            managed: &managed,
-            active: &active,
-            number: task.number,
-            turn: self.quiescing.next_turn(),
-            dead: HashSet::new(),
-            described: false,
-            committed: false,
-        };
+        let mut act = Move::new(self, &managed, &active, task);
         if !self.queue.begun(task.number, &active, used) {
             active.cancel();
         }
-        match act.run(task) {
+        match act.run() {
             Ok(()) => {
-                act.committed = true;
                 if active.is_sync {
                     return Outcome::Moved { bytes: 0, freeing: false };
                 }
@@ -150,75 +141,204 @@ fn outcome_of(active: &ActiveMove) -> Outcome {
     }
 }
 
-/// A move under way; dropped without being committed, it is given up.
+/// A move under way; dropped before its end, it is given up.
 struct Move<'a> {
     core: &'a Moves,
     managed: &'a Arc<Managed>,
     active: &'a Arc<ActiveMove>,
-    number: MoveNumber,
-    /// What other hosts call it.
-    turn: Turn,
+    task: &'a Task,
+    /// From when the logs hold nothing of the region.
+    copier: Option<Copier<'a>>,
+    /// From [`Act::Lock`] to the end.
+    locked: Option<MutexGuard<'a, Inner>>,
+    /// What hosts are shown when it is committed.
+    snapshot: Option<Snapshot>,
     /// Who died inside, and whose writes have been copied since.
     dead: HashSet<(ProcessSlot, Incarnation)>,
+    /// See [`stripewise_store::shared::slots::Slots::forgotten`].
+    forgotten: u64,
+    /// How much was marked before the last round.
+    marked: u32,
+    /// Of rounds. They hurry when writers mark as fast as rounds copy that leave devices to them: what is left is copied so under the seal.
+    speed: Speed,
+    /// Seals that were broken because a writer did not come out. Those whom the last one held up have their turn.
+    seals: u32,
+    is_broken: bool,
     /// Servers may have been told that the region lies at its new place.
     described: bool,
-    committed: bool,
+    /// Why it does not go on.
+    why: Option<Stop>,
+    end: Option<End>,
 }
 
 impl Drop for Move<'_> {
     fn drop(&mut self) {
-        let (managed, active) = (self.managed, self.active);
-        if !self.committed {
-            self.give_up();
-        }
+        self.drive(Done::Failed);
         // Whoever marks in it has been told that the move is over.
-        guard(&managed.inner).move_slots &= !(1 << active.slot);
+        guard(&self.managed.inner).move_slots &= !(1 << self.active.slot);
     }
 }
 
-impl Move<'_> {
-    fn give_up(&mut self) {
-        let (managed, active) = (self.managed, self.active);
-        let inner = guard(&managed.inner);
-        if self.described
-            && let Some(place) = inner.regions.get(&active.region)
-        {
-            // Before anybody writes there again.
-            let new_servers = servers_of(active.new.iter().map(|new| &new.layout));
-            if let Err(refusal) =
-                self.core.describing.describe_instead(managed, &inner, (active.region, place), &new_servers)
-            {
-                note!(self.core.context.log(), warn, path = %inner.record.path, region = %active.region, error = %refusal, "a region that did not move is not described again");
-            }
-        }
-        self.core.quiescing.put_back(managed, active.region, active.slot);
-        drop(inner);
-        // The next move of the region begins after that.
-        self.core.quiescing.put_back_elsewhere(self.elsewhere());
-        guard(&managed.inner).moving.remove(&active.region);
-        self.core.context.step("move: given up");
-        for new in &active.new {
-            self.core.throw_away(managed, active.region, new);
+impl<'a> Move<'a> {
+    fn new(core: &'a Moves, managed: &'a Arc<Managed>, active: &'a Arc<ActiveMove>, task: &'a Task) -> Self {
+        Self {
+            core,
+            managed,
+            active,
+            task,
+            copier: None,
+            locked: None,
+            snapshot: None,
+            dead: HashSet::new(),
+            forgotten: managed.slots.forgotten(),
+            marked: u32::MAX,
+            speed: if task.is_urgent { Speed::AtOnce } else { Speed::Throttled },
+            seals: 0,
+            is_broken: false,
+            described: false,
+            why: None,
+            end: None,
         }
     }
 
-    fn elsewhere(&self) -> RemoteMove<'_> {
-        let (region, slot) = (self.active.region, self.active.slot);
-        RemoteMove { managed: self.managed, region, slot, turn: self.turn }
+    fn run(&mut self) -> Result<(), Stop> {
+        self.drive(Done::Done);
+        match self.end {
+            Some(End::Committed) => Ok(()),
+            _ => Err(self.why.take().unwrap_or(Stop::Ended)),
+        }
     }
 
-    pub(crate) fn run(&mut self, task: &Task) -> Result<(), Stop> {
-        let (core, slots, active) = (self.core, &self.managed.slots, self.active);
-        let mut forgotten = slots.forgotten();
-        core.quiescing.begin_elsewhere(self.elsewhere(), FIRST_DRAIN)?;
-        if let Err(slot) = self.drain(FIRST_DRAIN) {
-            if active.is_ended() {
-                return Err(Stop::Ended);
-            }
-            return Err(Stop::PutBack(core.quiescing.stuck(slot)));
+    fn drive(&mut self, mut outcome: Done) {
+        while self.end.is_none() {
+            let act = self.active.next(outcome);
+            outcome = self.act(act).unwrap_or_else(|why| {
+                self.why = Some(why);
+                Done::Failed
+            });
         }
-        core.context.step("move: drained");
-        // Nobody adds entries of a region that moves, and what the copy reads has all that they held.
+    }
+
+    fn act(&mut self, act: Act) -> Result<Done, Stop> {
+        let (core, managed, active) = (self.core, self.managed, self.active);
+        let marks = managed.extent.marks(active.slot);
+        match act {
+            Act::Ask(message) => return self.ask(message),
+            Act::Drain { under_seal } => return self.drain_here(under_seal),
+            Act::ClearLogs => self.clear_logs()?,
+            Act::Judge { rounds, is_last } => return Ok(self.judge(rounds, is_last)),
+            Act::Copy => {
+                self.copier()?.copy(&marks.take(), self.speed)?;
+                core.context.step("move: round copied");
+            }
+            Act::Sync => {
+                self.copier()?.sync()?;
+                core.context.step("move: copied and synced");
+            }
+            Act::Seal => {
+                if active.is_ended() || !core.quiescing.seal(managed, active.region, active.slot) {
+                    return Err(Stop::Ended);
+                }
+                core.queue.note(self.task.number, MoveState::Sealed);
+                core.context.step("move: sealed");
+            }
+            Act::Unseal => {
+                self.marked = u32::MAX;
+                if !core.quiescing.unseal(managed, active.region, active.slot) {
+                    return Err(Stop::Ended);
+                }
+            }
+            Act::MarkAll => marks.mark(0..=usize::MAX),
+            Act::JudgeSeal if self.copier()?.time_for(marks.count()) > LONG_SEAL => {
+                self.speed = self.speed.max(Speed::Hurried);
+                return Ok(Done::Much);
+            }
+            Act::JudgeSeal => return Ok(Done::Little),
+            Act::CopyRest => {
+                let taken = marks.take();
+                if taken.iter().any(|word| *word != 0) {
+                    self.copier()?.copy(&taken, Speed::AtOnce)?;
+                    self.copier()?.sync()?;
+                }
+                core.context.step("move: whole");
+                core.queue.note(self.task.number, MoveState::Committing);
+            }
+            Act::Lock => return self.lock(),
+            Act::Commit => return self.commit(),
+            Act::Verify => return Ok(self.verify()),
+            Act::Publish => self.publish()?,
+            Act::Show => {
+                if let Some(snapshot) = self.snapshot.take() {
+                    core.quiescing.show_elsewhere(snapshot);
+                }
+            }
+            Act::PutBack => self.put_back(),
+            Act::ThrowAway => {
+                guard(&managed.inner).moving.remove(&active.region);
+                core.context.step("move: given up");
+                for new in &active.new {
+                    core.throw_away(managed, active.region, new);
+                }
+            }
+            Act::End(end) => {
+                self.locked = None;
+                self.end = Some(end);
+            }
+        }
+        Ok(Done::Done)
+    }
+
+    /// A writer who does not come out is why the move is given up, if it is.
+    fn stuck(&mut self, who: String) -> Done {
+        self.why = Some(Stop::PutBack(who));
+        (self.seals, self.is_broken) = (self.seals + 1, true);
+        Done::Stuck
+    }
+
+    fn ask(&mut self, message: Message) -> Result<Done, Stop> {
+        let core = self.core;
+        let patience = match message.step {
+            Step::Begin => FIRST_DRAIN,
+            Step::Seal => SEAL_DRAIN * (1 << self.seals),
+            _ => Duration::ZERO,
+        };
+        let outcome = match core.quiescing.take_step_elsewhere(self.managed, self.active, message, patience) {
+            Ok(false) => Done::Done,
+            Ok(true) => Done::Died,
+            Err(Elsewhere::Stuck(who)) => self.stuck(format!("{who}, on another host")),
+            // Why the move is given up is known by then.
+            Err(_) if message.step == Step::GiveUp => Done::Failed,
+            Err(Elsewhere::Refused(refusal)) => return Err(Stop::PutBack(refusal.to_string())),
+        };
+        if message.step == Step::Unseal {
+            core.queue.note(self.task.number, MoveState::Copying);
+            core.context.step("move: unsealed");
+            if std::mem::take(&mut self.is_broken) {
+                std::thread::sleep(SEAL_DRAIN * self.seals);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Writers of this host.
+    fn drain_here(&mut self, under_seal: bool) -> Result<Done, Stop> {
+        let patience = if under_seal { SEAL_DRAIN * (1 << self.seals) } else { FIRST_DRAIN };
+        let has_died = match self.drain(patience) {
+            Ok(has_died) => has_died,
+            Err(_) if self.active.is_ended() => return Err(Stop::Ended),
+            Err(slot) => return Ok(self.stuck(self.core.quiescing.stuck(slot))),
+        };
+        if !under_seal {
+            self.core.context.step("move: drained");
+            return Ok(Done::Done);
+        }
+        let before = std::mem::replace(&mut self.forgotten, self.managed.slots.forgotten());
+        Ok(if has_died || before != self.forgotten { Done::Died } else { Done::Done })
+    }
+
+    /// Nobody adds entries of a region that moves, and what the copy reads has all that they held.
+    fn clear_logs(&mut self) -> Result<(), Stop> {
+        let (core, active) = (self.core, self.active);
         if !core.write_back.clear_region(self.managed, active.region, &|| active.is_ended())? {
             return Err(if active.is_ended() {
                 Stop::Ended
@@ -226,101 +346,31 @@ impl Move<'_> {
                 Stop::PutBack("its fragments, which are written all the time".to_owned())
             });
         }
-        let copier = Copier::open(core, self.managed, active, &task.copied_bytes)?;
-        let marks = self.managed.extent.marks(active.slot);
-        let (mut rounds, mut seals) = (0, 0);
-        let speed = if task.is_urgent { Speed::AtOnce } else { Speed::Throttled };
-        loop {
-            rounds = self.copy_rounds(&copier, rounds, speed)?;
-            copier.sync()?;
-            core.context.step("move: copied and synced");
-            if active.is_ended() || !core.quiescing.seal(self.managed, active.region, active.slot) {
-                return Err(Stop::Ended);
-            }
-            core.queue.note(self.number, MoveState::Sealed);
-            core.context.step("move: sealed");
-            match self.drain_sealed(SEAL_DRAIN * (1 << seals))? {
-                Err(who) => {
-                    self.unseal()?;
-                    seals += 1;
-                    if seals == MAX_SEALS {
-                        return Err(Stop::PutBack(who));
-                    }
-                    // Those who were held up have their turn.
-                    std::thread::sleep(SEAL_DRAIN * seals);
-                    continue;
-                }
-                Ok(has_died) => {
-                    let count = slots.forgotten();
-                    if has_died || count != forgotten {
-                        forgotten = count;
-                        marks.mark(0..=usize::MAX);
-                        self.unseal()?;
-                        // Once for each that died: not counted.
-                        rounds = rounds.min(MAX_ROUNDS - 2);
-                        continue;
-                    }
-                }
-            }
-            if rounds < MAX_ROUNDS && copier.time_for(marks.count()) > LONG_SEAL {
-                self.unseal()?;
-                continue;
-            }
-            loop {
-                let taken = marks.take();
-                if taken.iter().any(|word| *word != 0) {
-                    copier.copy(&taken, Speed::AtOnce)?;
-                    copier.sync()?;
-                }
-                core.context.step("move: whole");
-                core.queue.note(self.number, MoveState::Committing);
-                if self.commit()? {
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// Step 3; returns the number of rounds so far.
-    fn copy_rounds(&self, copier: &Copier<'_>, mut rounds: u32, speed: Speed) -> Result<u32, Stop> {
-        let marks = self.managed.extent.marks(self.active.slot);
-        let mut before = u32::MAX;
-        loop {
-            self.core.quiescing.collect_elsewhere(self.elsewhere())?;
-            let marked = marks.count();
-            let is_shrinking = u64::from(marked) * 5 < u64::from(before) * 4;
-            if rounds > 0 && (rounds >= MAX_ROUNDS || !is_shrinking || copier.time_for(marked) <= SHORT_SEAL) {
-                return Ok(rounds);
-            }
-            copier.copy(&marks.take(), speed)?;
-            self.core.context.step("move: round copied");
-            (before, rounds) = (marked, rounds + 1);
-        }
-    }
-
-    pub(crate) fn unseal(&self) -> Result<(), Stop> {
-        if !self.core.quiescing.unseal(self.managed, self.active.region, self.active.slot) {
-            return Err(Stop::Ended);
-        }
-        self.core.quiescing.unseal_elsewhere(self.elsewhere())?;
-        self.core.queue.note(self.number, MoveState::Copying);
-        self.core.context.step("move: unsealed");
+        self.copier = Some(Copier::open(core, self.managed, active, &self.task.copied_bytes)?);
         Ok(())
     }
 
-    /// Under the seal, on all hosts: whether a writer died inside, or who does not come out.
-    fn drain_sealed(&mut self, patience: Duration) -> Result<Result<bool, String>, Stop> {
-        let has_died = match self.core.quiescing.seal_elsewhere(self.elsewhere(), patience) {
-            Ok(has_died) => has_died,
-            Err(Elsewhere::Stuck(who)) => return Ok(Err(format!("{who}, on another host"))),
-            Err(refused) => return Err(refused.into()),
-        };
-        let drained = self.drain(patience).map_err(|slot| self.core.quiescing.stuck(slot));
-        Ok(drained.map(|died_here| died_here || has_died))
+    fn copier(&self) -> Result<&Copier<'a>, Stop> {
+        self.copier.as_ref().ok_or(Stop::Ended)
+    }
+
+    fn judge(&mut self, rounds: u32, is_last: bool) -> Done {
+        let marked = self.managed.extent.marks(self.active.slot).count();
+        let is_shrinking = u64::from(marked) * 5 < u64::from(self.marked) * 4;
+        let takes = self.copier.as_ref().map_or(Duration::ZERO, |copier| copier.time_for(marked));
+        let is_long = takes > LONG_SEAL && self.speed == Speed::Throttled;
+        if rounds > 0 && (is_last || takes <= SHORT_SEAL || !is_shrinking && !is_long) {
+            return Done::Little;
+        }
+        if !is_shrinking {
+            self.speed = self.speed.max(Speed::Hurried);
+        }
+        self.marked = marked;
+        Done::Much
     }
 
     /// Waits for those who write the region. The dead count as gone, each once; whether any was found to be.
-    pub(crate) fn drain(&mut self, patience: Duration) -> Result<bool, ProcessSlot> {
+    fn drain(&mut self, patience: Duration) -> Result<bool, ProcessSlot> {
         let (quiescing, region) = (&self.core.quiescing, self.active.region);
         let mut uses = quiescing.writers_inside(self.managed, region, region);
         uses.retain(|lane| !self.dead.contains(&(lane.slot, lane.incarnation)));
@@ -331,80 +381,116 @@ impl Move<'_> {
         waited.stuck.map_or(Ok(has_died), Err)
     }
 
-    /// Step 5. False: something was cut meanwhile and has to be copied again.
-    pub(crate) fn commit(&mut self) -> Result<bool, Stop> {
+    /// The file's lock is held from here on, and the new objects are ready.
+    fn lock(&mut self) -> Result<Done, Stop> {
         let (core, managed, active) = (self.core, self.managed, self.active);
-        let mut guarded = guard(&managed.inner);
-        let inner = &mut *guarded;
+        let inner = guard(&managed.inner);
         let sealed = core.quiescing.is_sealed(managed, active.region, active.slot);
         if inner.freed || active.is_ended() || !sealed {
             return Err(Stop::Ended);
         }
         if managed.extent.marks(active.slot).count() > 0 {
-            return Ok(false);
+            return Ok(Done::Much);
         }
-        self.finish_objects(inner)?;
-        if active.is_sync {
-            return self.commit_replicas(inner).map(|()| true);
+        self.finish_objects(&inner)?;
+        if !active.is_sync {
+            self.described = true;
+            let (region, new) = (active.region, &active.new[0]);
+            core.describing.describe_instead(managed, &inner, (region, new), &servers_of([&active.old.layout]))?;
+            active.set_recalls(core.quiescing.next_recall(managed, &inner));
         }
-        let (file, region, new) = (managed.file, active.region, active.new[0].clone());
-        let placement = with_layout(&inner.placement, region, &new.layout);
+        self.locked = Some(inner);
+        Ok(Done::Done)
+    }
+
+    fn commit(&mut self) -> Result<Done, Stop> {
+        let (core, managed, active) = (self.core, self.managed, self.active);
+        let Some(inner) = &self.locked else { return Err(Stop::Ended) };
+        let (file, region) = (managed.file, active.region);
         let mut changes = Changes::default();
-        changes.put_region(file, region, &new);
-        changes.remove_discard(file, region, new.generation);
-        changes.put_discard(file, region, active.old.generation, &active.old.layout);
-        if placement != inner.placement {
-            changes.put_placement(file, &placement);
+        if active.is_sync {
+            let mut checked = active.new.iter().map(|new| core.drained.check_drained(&new.layout));
+            if let Some(Err(refusal)) = checked.find(Result::is_err) {
+                return Err(Stop::PutBack(refusal.to_string()));
+            }
+            for (number, replica) in &active.replicas() {
+                changes.remove_discard(file, region, replica.generation);
+                changes.put_replica(file, region, *number, replica);
+            }
+        } else {
+            let new = &active.new[0];
+            let placement = with_layout(&inner.placement, region, &new.layout);
+            changes.put_region(file, region, new);
+            changes.remove_discard(file, region, new.generation);
+            changes.put_discard(file, region, active.old.generation, &active.old.layout);
+            if placement != inner.placement {
+                changes.put_placement(file, &placement);
+            }
         }
-        self.described = true;
-        let old_servers = servers_of([&active.old.layout]);
-        core.describing.describe_instead(managed, inner, (region, &new), &old_servers)?;
-        core.quiescing.recall(self.elsewhere(), inner)?;
         core.context.step("move: before the commit");
-        core.context.table().commit(&changes).map_err(Refusal::from)?;
+        if let Err(error) = core.context.table().commit(&changes) {
+            let is_known = core.context.others().is_none();
+            self.why = Some(Refusal::from(error).into());
+            // A table of this host alone does nothing after an error. One that is elsewhere may have done it, or do it still.
+            return Ok(if is_known { Done::Failed } else { Done::Unknown });
+        }
         core.context.step("move: committed");
+        Ok(Done::Done)
+    }
+
+    /// Whether the table has the new place, after a commit of which it is not known.
+    fn verify(&self) -> Done {
+        let (core, active) = (self.core, self.active);
+        let table = core.context.table();
+        // After this one, that commit takes no effect any more.
+        let found = table.advance(0).and_then(|_| table.regions(self.managed.file));
+        match found {
+            Ok(places) if places.contains(&(active.region, active.new[0].clone())) => Done::Done,
+            Ok(_) => Done::Failed,
+            Err(RmtError::Deposed { .. }) => Done::Deposed,
+            Err(_) if core.context.is_shut_out() || active.is_ended() => Done::Deposed,
+            Err(_) => {
+                std::thread::sleep(VERIFY_PAUSE);
+                Done::Unknown
+            }
+        }
+    }
+
+    fn publish(&mut self) -> Result<(), Stop> {
+        let (core, managed, active) = (self.core, self.managed, self.active);
+        let Some(mut guarded) = self.locked.take() else { return Err(Stop::Ended) };
+        let inner = &mut *guarded;
+        let region = active.region;
+        if active.is_sync {
+            return self.publish_replicas(inner);
+        }
+        let new = active.new[0].clone();
         // It was learnt when the move began, so this cannot fail for want of space.
         let uses = core.quiescing.publish(managed, region, (new.generation, &new.layout)).map_err(Refusal::from)?;
-        inner.placement = placement;
+        inner.placement = with_layout(&inner.placement, region, &new.layout);
         inner.discards.remove(&(region, new.generation));
         inner.discards.insert((region, active.old.generation), active.old.layout.clone());
         inner.regions.insert(region, new);
         inner.moving.remove(&region);
-        let snapshot = Snapshot::of(managed, inner, region..=region);
+        self.snapshot = core.quiescing.snapshot(managed, inner, region);
         drop(guarded);
         core.context.step("move: published");
-        core.quiescing.show_elsewhere(snapshot);
-        core.queue.note(self.number, MoveState::Freeing);
+        core.queue.note(self.task.number, MoveState::Freeing);
         core.discards.add(Discard {
             managed: Arc::clone(managed),
             region,
             generation: active.old.generation,
             layout: active.old.layout.clone(),
             uses,
-            number: Some(self.number),
+            number: Some(self.task.number),
         });
-        Ok(true)
+        Ok(())
     }
 
     /// The same of a sync: the replicas count from here on.
-    fn commit_replicas(&self, inner: &mut Inner) -> Result<(), Stop> {
+    fn publish_replicas(&self, inner: &mut Inner) -> Result<(), Stop> {
         let (core, managed, active) = (self.core, self.managed, self.active);
-        let (file, region) = (managed.file, active.region);
-        if let Some(Err(refusal)) =
-            active.new.iter().map(|new| core.drained.check_drained(&new.layout)).find(Result::is_err)
-        {
-            return Err(Stop::PutBack(refusal.to_string()));
-        }
-        let replica = |new: &RegionRecord| ReplicaRecord { generation: new.generation, layout: new.layout.clone() };
-        let replicas: BTreeMap<u8, ReplicaRecord> = (0..).zip(active.new.iter().map(replica)).collect();
-        let mut changes = Changes::default();
-        for (number, replica) in &replicas {
-            changes.remove_discard(file, region, replica.generation);
-            changes.put_replica(file, region, *number, replica);
-        }
-        core.context.step("move: before the commit");
-        core.context.table().commit(&changes).map_err(Refusal::from)?;
-        core.context.step("move: committed");
+        let (region, replicas) = (active.region, active.replicas());
         let shown = replicas.iter().map(|(number, replica)| (*number, replica.generation, &replica.layout));
         core.quiescing.publish_replicas(managed, region, shown).map_err(Refusal::from)?;
         for replica in replicas.values() {
@@ -415,6 +501,24 @@ impl Move<'_> {
         inner.moving.remove(&region);
         core.context.step("move: published");
         Ok(())
+    }
+
+    /// Writers of this host go on where they were.
+    fn put_back(&mut self) {
+        let (core, managed, active) = (self.core, self.managed, self.active);
+        let inner = self.locked.take().unwrap_or_else(|| guard(&managed.inner));
+        if self.described
+            && let Some(place) = inner.regions.get(&active.region)
+        {
+            // Before anybody writes there again.
+            let new_servers = servers_of(active.new.iter().map(|new| &new.layout));
+            if let Err(refusal) =
+                core.describing.describe_instead(managed, &inner, (active.region, place), &new_servers)
+            {
+                note!(core.context.log(), warn, path = %inner.record.path, region = %active.region, error = %refusal, "a region that did not move is not described again");
+            }
+        }
+        core.quiescing.put_back(managed, active.region, active.slot);
     }
 
     /// The new objects get the file's present mode and owner, and end with the file.

@@ -197,6 +197,21 @@ impl NameChanges {
         self.settle_orphans();
     }
 
+    /// Whoever began these changes, and those of the names of these files, is gone or does not count any more.
+    pub(crate) fn leave_changes(&self, numbers: &[u64], files: &[FileId]) {
+        let is_left = |number: &u64, held: &Open| {
+            numbers.contains(number) || held.change.files().any(|file| files.contains(&file))
+        };
+        let mut open = self.notes.open();
+        let mut left = open.iter_mut().filter(|(number, held)| is_left(number, held)).peekable();
+        if left.peek().is_none() {
+            return;
+        }
+        left.for_each(|(_, held)| held.connection = None);
+        drop(open);
+        self.settle_orphans();
+    }
+
     /// Settles the changes of callers that are dead. Those of callers that live but are not connected are looked at again later.
     pub(crate) fn settle_orphans(&self) {
         let orphans: Vec<(u64, NameChange, Option<bool>)> = {

@@ -19,7 +19,7 @@ const MAX_DEPTH: usize = 256;
 
 /// The watches, by connection.
 #[derive(Default)]
-pub(super) struct Opens(Mutex<HashMap<u64, Watch>>);
+pub(crate) struct Opens(Mutex<HashMap<u64, Watch>>);
 
 struct Watch {
     /// Who watches: what runs below it counts.
@@ -29,7 +29,7 @@ struct Watch {
 
 impl Opens {
     /// Watches from the connection's first call on; answers with the paths that were opened since then, from behind `after`.
-    pub(super) fn since(&self, connection: &Connection, after: &str) -> Answer {
+    pub(crate) fn since(&self, connection: &Connection, after: &str) -> Answer {
         let mut watches = guard(&self.0);
         let watch = watches
             .entry(connection.id)
@@ -47,7 +47,7 @@ impl Opens {
     }
 
     /// The connection's process opens the file at `path`.
-    pub(super) fn note(&self, connection: &Connection, path: &str) {
+    pub(crate) fn note(&self, connection: &Connection, path: &str) {
         let mut watches = guard(&self.0);
         for watch in watches.values_mut() {
             let is_new = watch.paths.len() < MAX_PATHS && !watch.paths.contains(path);
@@ -57,7 +57,7 @@ impl Opens {
         }
     }
 
-    pub(super) fn end(&self, connection: &Connection) {
+    pub(crate) fn end(&self, connection: &Connection) {
         guard(&self.0).remove(&connection.id);
     }
 }

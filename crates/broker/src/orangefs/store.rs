@@ -10,6 +10,7 @@ use super::names::{MARKER, directory_of_cluster, name_of};
 use super::preparing::{check_marker, reach};
 use super::transfer::UnderWay;
 use super::tree::Tree;
+use crate::membership::Membership;
 use stripewise_layout::{Direction, FileId, ServerUrl};
 use stripewise_store::server::orangefs::CAPABILITIES;
 use stripewise_store::server::{
@@ -19,10 +20,10 @@ use stripewise_store::server::{
 
 /// Objects on an I/O server.
 pub struct OrangeServer {
-    cluster: String,
-    name: String,
-    tree: Tree,
-    objects: Kept<ObjectName, Object>,
+    pub(super) cluster: String,
+    pub(super) name: String,
+    pub(super) tree: Tree,
+    pub(super) objects: Kept<ObjectName, Object>,
 }
 
 /// Opens server `name` of a cluster by its URL.
@@ -31,6 +32,19 @@ pub struct OrangeServer {
 /// [`ServerError::Unusable`] where the URL is none of this kind, OrangeFS cannot be reached, or what it names is not this server (its marker).
 pub fn open(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
     Ok(Box::new(OrangeServer::open(cluster, name, url)?))
+}
+
+/// Opens server `name` of a cluster that several hosts share: each host's agent is a client of its own. None can be shut out, so it does not matter who was admitted.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_shared(
+    cluster: &str,
+    name: &str,
+    url: &ServerUrl,
+    _: &Membership,
+) -> Result<Box<dyn ObjectStore>, ServerError> {
+    open(cluster, name, url)
 }
 
 /// A transfer that was begun.

@@ -142,7 +142,7 @@ impl Tree {
     }
 
     /// The files that have a directory here.
-    fn files(&self) -> Result<Vec<FileId>, OrangeError> {
+    pub(super) fn files(&self) -> Result<Vec<FileId>, OrangeError> {
         let names = self.file_system.list(self.directory, &self.path)?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }

@@ -1,22 +1,47 @@
 //! Requests of the `stripewise` command: moving files in and out, naming what becomes managed, and looking.
 
 use super::Parts;
+use super::hosts::agent_report;
 use crate::connection::{Answer, Connection};
 use crate::context::Context;
 use crate::guard;
 use crate::managed::Managed;
 use crate::proof::{Facts, Proof};
+use crate::rekeying;
 use crate::rmt::{FileState, ManagedDirectory};
 use std::path::Path;
 use std::sync::Arc;
 use stripewise_layout::{FileId, Placement, RegionIndex, ServerId};
 use stripewise_store::protocol::{
-    Admin, ExpectedFile, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage,
+    Admin, ExpectedFile, FileInfo, MAX_PACKET_BYTES, MoveTotals, Refusal, RegionInfo, Reply, ServerUsage,
 };
 use stripewise_store::server::{Operation, ServerError, Standing};
 
 /// Files in one answer; a path has at most 4,096 bytes.
 const FILES_AT_ONCE: usize = 24;
+
+/// Replicas and fragments are of clusters of one host.
+fn refuse_for_many_hosts(context: &Context, request: &Admin) -> Result<(), Refusal> {
+    let what = match request {
+        Admin::SetReplicas { wanted, .. } | Admin::ExpectReplicas { wanted, .. } if !wanted.is_empty() => "replicas",
+        Admin::SetFragments { on: Some(true), .. } => "fragments",
+        Admin::Manage { min_bytes: Some(_), .. } => "minimum sizes",
+        Admin::ExpectFiles { files }
+            if files.iter().any(|file| file.replicas.as_ref().is_some_and(|wanted| !wanted.is_empty())) =>
+        {
+            "replicas"
+        }
+        _ => return Ok(()),
+    };
+    match context.is_shared() {
+        true => Err(Refusal::Invalid {
+            what: format!(
+                "{what} are not kept on a cluster of many hosts; plan without them, or remove [coordinator] from cluster.toml"
+            ),
+        }),
+        false => Ok(()),
+    }
+}
 
 impl Parts {
     pub(super) fn admin(
@@ -25,7 +50,7 @@ impl Parts {
         request: Admin,
         proof: &mut dyn FnMut() -> Result<Proof, Refusal>,
     ) -> Answer {
-        self.refuse_for_many_hosts(&request)?;
+        refuse_for_many_hosts(&self.base.context, &request)?;
         match request {
             Admin::Import { path, placement, temporary } => {
                 let (stub, original) = (proof()?, proof()?);
@@ -80,7 +105,8 @@ impl Parts {
             }
             Admin::Moves { after } => {
                 let (moves, more) = self.regions.queue.list(after);
-                Ok((Reply::Moves { totals: self.regions.queue.totals(), moves, more }, Vec::new()))
+                let totals = MoveTotals { guide: self.guiding.guide(), ..self.regions.queue.totals() };
+                Ok((Reply::Moves { totals, moves, more }, Vec::new()))
             }
             Admin::SetPlacement { file, placement } => {
                 self.regions.placer.set_placement(file, placement)?;
@@ -113,6 +139,12 @@ impl Parts {
             }
             Admin::Fragments { file } => Ok((self.regions.fragments.file_fragments(file)?, Vec::new())),
             Admin::Observe { after, reset } => self.observers.observe(connection, after, reset),
+            Admin::Accesses => self.observers.accesses(),
+            Admin::Sizes { files } => self.observers.sizes(&files),
+            Admin::Guide { process, begins } => {
+                self.guiding.tell(&self.base.context, connection, process, begins)?;
+                Ok((Reply::Done, Vec::new()))
+            }
             Admin::OpenedPaths { after } => self.observers.opened_paths(connection, &after),
             Admin::HeldBytes { file } => {
                 let servers = self.base.occupancy.of_file(&*self.base.files.managed(file)?);
@@ -131,37 +163,20 @@ impl Parts {
                 self.checks.remove_lost(&*self.base.files.managed(file)?)?;
                 Ok((Reply::Done, Vec::new()))
             }
-            Admin::Hosts => Ok((Reply::Hosts { hosts: self.hosts() }, Vec::new())),
+            Admin::Hosts => Ok((self.hosts(), Vec::new())),
+            Admin::Rekey { order } => Ok((rekeying::rekey(&self.base.context, order)?, Vec::new())),
+            Admin::Agent => Ok((agent_report(self), Vec::new())),
             Admin::ForgetHost { host } => {
                 self.forget_host(&host)?;
                 Ok((Reply::Done, Vec::new()))
             }
+            Admin::Holders { file, unchecked } => {
+                Ok((Reply::Holders { holders: self.holders.elsewhere(connection, &file, &unchecked)? }, Vec::new()))
+            }
+            Admin::Probe { directory } => {
+                Ok((Reply::Probed { hosts: self.directories.probe(&directory)? }, Vec::new()))
+            }
             Admin::Check { repair } => Ok((Reply::Findings { findings: self.checks.check(repair)? }, Vec::new())),
-        }
-    }
-
-    /// Replicas and fragments are of clusters of one host.
-    fn refuse_for_many_hosts(&self, request: &Admin) -> Result<(), Refusal> {
-        let what = match request {
-            Admin::SetReplicas { wanted, .. } | Admin::ExpectReplicas { wanted, .. } if !wanted.is_empty() => {
-                "replicas"
-            }
-            Admin::SetFragments { on: Some(true), .. } => "fragments",
-            Admin::Manage { min_bytes: Some(_), .. } => "minimum sizes",
-            Admin::ExpectFiles { files }
-                if files.iter().any(|file| file.replicas.as_ref().is_some_and(|wanted| !wanted.is_empty())) =>
-            {
-                "replicas"
-            }
-            _ => return Ok(()),
-        };
-        match self.base.context.is_shared() {
-            true => Err(Refusal::Invalid {
-                what: format!(
-                    "{what} are not kept on a cluster of many hosts; plan without them, or remove [coordinator] from cluster.toml"
-                ),
-            }),
-            false => Ok(()),
         }
     }
 
@@ -220,7 +235,7 @@ impl Parts {
         copy.permits_io()?;
         let managed = self.base.files.managed(file)?;
         if let Some(others) = self.base.context.others() {
-            others.refuse_if_elsewhere(file)?;
+            others.refuse_if_elsewhere(file, connection.host())?;
         }
         let mut inner = guard(&managed.inner);
         self.lifecycle.refuse_if_held(&managed, &inner, connection.id)?;
@@ -296,6 +311,9 @@ impl Parts {
 
     fn manage(&self, path: &str, directory: Option<ManagedDirectory>) -> Answer {
         self.check_name(path, directory.as_ref().map(|directory| &directory.placement))?;
+        if directory.is_some() {
+            self.directories.check_for_stubs(path)?;
+        }
         self.base.names.write().manage(self.base.context.table(), path, directory)?;
         self.show_min_sizes();
         self.base.min_sizes.scan_again();

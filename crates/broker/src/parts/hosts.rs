@@ -4,13 +4,32 @@ use super::Parts;
 use crate::connection::Connection;
 use crate::fencing;
 use crate::guard;
+use crate::host_keys::HostKeys;
+use crate::host_messages::Known;
 use crate::log::note;
 use crate::managed::{Managed, unknown};
+use crate::membership::{Leave, Membership};
 use crate::proof::Granted;
+use crate::rmt::{KnownHosts, probe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use stripewise_layout::FileId;
-use stripewise_store::protocol::{HostInfo, Refusal};
+use stripewise_store::protocol::{AgentRole, HostInfo, Refusal, Reply};
+
+/// Files that programs of this host have open.
+fn used_files(parts: &Parts) -> u64 {
+    let is_used = |managed: &Arc<Managed>| !parts.base.quiescing.users(managed).is_empty();
+    let ids = parts.base.files.ids().into_iter();
+    ids.filter_map(|file| parts.base.files.if_loaded(file)).filter(is_used).count() as u64
+}
+
+/// What this host's agent has counted.
+pub(super) fn agent_report(parts: &Parts) -> Reply {
+    let (context, files) = (&parts.base.context, used_files(parts));
+    let role = if context.others().is_some() { AgentRole::Master } else { AgentRole::Alone };
+    let moves = Some(parts.regions.queue.totals());
+    Reply::Agent(Box::new(context.counts().report(role, files, moves)))
+}
 
 impl Parts {
     pub(crate) fn managed(&self, file: FileId) -> Result<Arc<Managed>, Refusal> {
@@ -18,33 +37,37 @@ impl Parts {
     }
 
     /// This host's agent ends: the next master waits for the host only if programs here still have files open.
-    pub(crate) fn leave_as(&self, host: &str) {
-        let is_used = |file: FileId| {
-            let managed = self.base.files.if_loaded(file);
-            managed.is_some_and(|managed| !self.base.quiescing.users(&managed).is_empty())
-        };
-        if !self.base.files.ids().into_iter().any(is_used)
-            && let Err(error) = self.base.context.table().note_host(host, false)
-        {
-            note!(self.base.context.log(), warn, %error, "this host is expected by the next master");
+    pub(crate) fn leave_as(&self, host: &str) -> Leave {
+        if used_files(self) > 0 {
+            return Leave::Stays;
+        }
+        match self.base.context.table().note_host(host, false) {
+            Ok(()) => Leave::Said,
+            Err(error) => {
+                note!(self.base.context.log(), warn, %error, "this host is expected by the next master");
+                Leave::Unheard
+            }
         }
     }
 
     /// All hosts of the cluster, this one first.
-    pub(super) fn hosts(&self) -> Vec<HostInfo> {
-        let is_used = |managed: &Arc<Managed>| !self.base.quiescing.users(managed).is_empty();
-        let ids = self.base.files.ids().into_iter();
-        let files = ids.filter_map(|file| self.base.files.if_loaded(file)).filter(is_used).count() as u64;
-        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let mut hosts = vec![HostInfo { name, is_master: true, answers: true, files: Some(files) }];
-        let others = self.base.context.others().map(|others| others.list()).unwrap_or_default();
-        hosts.extend(others.into_iter().map(|(name, answers, files)| HostInfo {
-            name,
-            is_master: false,
-            answers,
-            files,
-        }));
-        hosts
+    pub(super) fn hosts(&self) -> Reply {
+        let context = &self.base.context;
+        let uname = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let mut hosts = vec![HostInfo {
+            name: context.membership().map_or_else(uname, |membership| membership.host().to_owned()),
+            is_master: true,
+            answers: true,
+            files: Some(used_files(self)),
+            agent: Some(context.counts().agent().clone()),
+            admission: context.membership().and_then(Membership::admission),
+            unheard_ms: 0,
+            is_silent: false,
+        }];
+        hosts.extend(context.others().map(|others| others.list()).unwrap_or_default());
+        let probed = context.term().map_or(Ok(()), |_| probe(context.table()));
+        let (coordinator, key) = (probed.map_err(|error| error.to_string()), context.keys().map(HostKeys::shown));
+        Reply::Hosts { hosts, term: context.term(), coordinator, key }
     }
 
     /// A person says that the host is gone.
@@ -52,14 +75,21 @@ impl Parts {
         let others = self.base.context.others().ok_or_else(|| Refusal::Invalid {
             what: "this cluster has one host; [coordinator] in cluster.toml would let it have more".to_owned(),
         })?;
-        match others.list().into_iter().find(|(name, ..)| name == host) {
+        let is_own = self.base.context.membership().is_some_and(|membership| membership.host() == host);
+        match others.list().into_iter().find(|known| known.name == host).map(|known| known.answers) {
+            None if is_own => Err(Refusal::Invalid { what: format!("host {host} is the master") }),
+            // It has no agent, and nothing open that an agent would know of.
+            None if KnownHosts(self.base.context.table()).all()?.iter().any(|known| known == host) => {
+                KnownHosts(self.base.context.table()).note(host, false)?;
+                Ok(())
+            }
             None => {
                 Err(Refusal::Invalid { what: format!("no host {host} is known; `stripewise host list` shows them") })
             }
-            Some((_, true, _)) => Err(Refusal::Invalid {
+            Some(true) => Err(Refusal::Invalid {
                 what: format!("host {host} answers; end the programs and the agent there, and it leaves by itself"),
             }),
-            Some((_, false, _)) => {
+            Some(false) => {
                 for file in self.base.files.ids() {
                     self.end_moves_for_host(file, host);
                 }
@@ -67,6 +97,7 @@ impl Parts {
                     self.base.context.table().note_host(host, false)?;
                     others.departs(host);
                 }
+                KnownHosts(self.base.context.table()).note(host, false)?;
                 note!(self.base.context.log(), warn, host, "the host is forgotten: what it had open counts as closed");
                 Ok(())
             }
@@ -86,7 +117,7 @@ impl Parts {
         &self,
         connection: &Connection,
         file: FileId,
-        size_bytes: u64,
+        known: Known,
     ) -> Result<Arc<Managed>, Refusal> {
         let managed = self.base.files.managed(file)?;
         let mut inner = guard(&managed.inner);
@@ -97,7 +128,9 @@ impl Parts {
         guard(&connection.client).opened.entry(file).or_default().add(granted);
         inner.openers.insert(connection.id);
         inner.writers.insert(connection.id);
-        managed.extent.extend_to(size_bytes);
+        if known.counts_for(managed.truncations.load(SeqCst), self.base.context.first_number()) {
+            managed.extent.extend_to(known.size_bytes);
+        }
         drop(inner);
         Ok(managed)
     }
@@ -119,6 +152,11 @@ impl Parts {
                 note!(self.base.context.log(), warn, %file, error = %refusal, "a file that another host closed is not settled")
             }
         }
+    }
+
+    /// See [`crate::observing::Observers::tidy_accesses`].
+    pub(crate) fn tidy_accesses(&self) {
+        self.observers.tidy_accesses();
     }
 
     /// What other hosts know of the file's size is known here too. A host that does not answer has nothing that it promised anybody to show.

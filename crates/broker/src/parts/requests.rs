@@ -99,7 +99,11 @@ impl Parts {
                 let proof = proof()?;
                 let placement = self.placement_for(&path)?;
                 let (managed, made) = self.lifecycle.create(&proof, &path, placement, FileState::Creating, None)?;
-                guard(&connection.client).creations.made(managed.file);
+                let is_written_next = guard(&connection.client).creations.made(managed.file);
+                // Another host asks for what its programs write.
+                if is_written_next && connection.host().is_none() {
+                    self.begin_unasked(&managed);
+                }
                 self.lifecycle.opened(connection, &managed, &mut guard(&managed.inner), proof.granted(), made)
             }
             Request::Linked { file } | Request::Unanswered(Event::Linked { file }) => {
@@ -212,6 +216,10 @@ impl Parts {
                 self.name_changes.begin_name_change(connection, number, asked, &mut proof)?;
                 done()
             }
+            Request::Unanswered(Event::NameChanged { number }) => {
+                self.name_changes.end_name_change(number, true, None)?;
+                done()
+            }
             Request::EndNameChange { number, done: is_done } => {
                 self.name_changes.end_name_change(number, is_done, proof().ok())?;
                 done()
@@ -248,12 +256,11 @@ impl Parts {
         }
     }
 
-    /// After the answer to a creation, while the client goes on: begins the file's first region where it can be expected that it is written.
-    pub(crate) fn begin_ahead(&self, connection: &Connection) {
-        let expected = guard(&connection.client).creations.take_expected();
-        let Some(managed) = expected.and_then(|file| self.base.files.if_loaded(file)) else { return };
-        // What fails here is asked for again, and told then.
-        let _ = self.regions.placer.begin(&managed, 1);
+    /// Begins a new file's first region where it can be expected that it is written at once: the client need not ask for it.
+    fn begin_unasked(&self, managed: &Managed) {
+        self.base.memory.want_another();
+        // What fails here is asked for again, and reported then.
+        let _ = self.regions.placer.begin(managed, 1);
     }
 
     fn hello(&self, connection: &Connection, version: u32) -> Answer {
@@ -311,13 +318,24 @@ impl Parts {
         if inner.freed {
             return Ok(());
         }
-        if !matches!(inner.record.state, FileState::Creating | FileState::Importing { .. }) {
-            return Err(Refusal::Invalid { what: format!("file {file} is no longer being made; nothing was removed") });
-        }
+        let is_import = match inner.record.state {
+            FileState::Creating => false,
+            FileState::Importing { .. } => true,
+            _ => {
+                let what = format!("file {file} is no longer being made; nothing was removed");
+                return Err(Refusal::Invalid { what });
+            }
+        };
         guard(&connection.client).opened.remove(&file);
         inner.openers.remove(&connection.id);
         inner.holder = None;
-        self.lifecycle.free(&managed, &mut inner)
+        if let (Some(others), Some(host)) = (self.base.context.others(), connection.host()) {
+            others.closes(host, file);
+        }
+        match is_import {
+            true => self.lifecycle.settle_holding(&managed, &mut inner).map(drop),
+            false => self.lifecycle.free(&managed, &mut inner),
+        }
     }
 
     fn open_object(&self, object: ObjectName, server: ServerId, granted: Granted) -> Result<OwnedFd, Refusal> {
@@ -369,17 +387,7 @@ impl Parts {
         for file in files {
             let Some(managed) = self.base.files.if_loaded(file) else { continue };
             self.regions.replicas.left(&managed, connection.id);
-            let was_holder = {
-                let mut inner = guard(&managed.inner);
-                let was = inner.holder == Some(connection.id);
-                if was {
-                    inner.holder = None;
-                }
-                was
-            };
-            if was_holder {
-                self.lifecycle.abandoned_by_holder(&managed);
-            }
+            self.holders.no_longer_held(connection, &managed);
             let died_writing = claim.is_some_and(|(slot, _)| {
                 managed.slots.in_flight(slot).any(|io| io.direction == stripewise_layout::Direction::Write)
             });

@@ -18,14 +18,18 @@ impl Serves for Parts {
         request: Request,
         descriptors: Vec<OwnedFd>,
     ) -> Option<(Reply, Vec<Carried>)> {
-        Some(Parts::answer(self, connection, request, descriptors))
+        let answer = Parts::answer(self, connection, request, descriptors);
+        // Refused because another host is master by now: that one is asked next.
+        let is_unanswered = matches!(answer.0, Reply::Refused(_)) && self.base.context.table().is_deposed();
+        (!is_unanswered).then_some(answer)
     }
 
-    fn has_answered(&self, connection: &Connection) {
-        self.begin_ahead(connection);
+    fn in_spare_time(&self) {
+        self.base.memory.make_wanted();
     }
 
     fn connection_ended(&self, connection: &Connection) {
+        self.base.memory.forget_ahead();
         Parts::connection_ended(self, connection);
     }
 

@@ -1,21 +1,16 @@
-//! The steps of a region's move that other hosts take part in.
+//! The steps of a region's move that other hosts take part in, as [`JointMove`] says which.
 //!
-//! Every host that may have the file open does what this one does: its writers mark, they are held up by the seal, their marks are collected. A
-//! region has one word here but as many as there are hosts, so that they cannot change together. Therefore the words of other hosts are *recalled* under the
-//! seal, before the move is committed: from then on whoever needs the region there asks, and is answered when the move has ended. So a word that
-//! a host has is true, however long the host has not been heard of, and a host that does not answer can only keep a move from being committed.
-//!
-//! A host that opens the file while regions move has them given up: it would not mark. One that closes it takes its marks along, so that everything
+//! A host that opens the file while regions move is told so, and takes part from then on. One that closes it takes its marks along, so that everything
 //! counts as marked.
 
 use super::Quiescing;
 use crate::fencing;
-use crate::host_messages::{FromAgent, MoveStep, Snapshot, ToAgent};
-use crate::managed::{Inner, Managed};
-use crate::others::Others;
-use std::sync::Arc;
+use crate::host_messages::{FromAgent, Snapshot, ToAgent};
+use crate::managed::{ActiveMove, Inner, Managed};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
+use stripewise_coherence::host::Message;
+use stripewise_coherence::moving::JointMove;
 use stripewise_layout::RegionIndex;
 use stripewise_store::protocol::Refusal;
 
@@ -30,93 +25,66 @@ pub(crate) enum Elsewhere {
     Refused(Refusal),
 }
 
-/// A region's move, as other hosts know it.
-#[derive(Clone, Copy)]
-pub(crate) struct RemoteMove<'a> {
-    pub(crate) managed: &'a Managed,
-    pub(crate) region: RegionIndex,
-    /// Move slot of the marks.
-    pub(crate) slot: u8,
-    pub(crate) turn: Turn,
-}
-
-/// What a move is called on other hosts, and with whom it began.
-#[derive(Clone, Copy)]
-pub(crate) struct Turn {
-    /// See [`crate::others::Others::next_turn`].
-    number: u64,
-    /// See [`crate::others::Others::departures`].
-    departures: u64,
-}
-
 impl Quiescing {
-    /// What a new move is called on other hosts.
-    pub(crate) fn next_turn(&self) -> Turn {
-        let of = |others: &Arc<Others>| Turn { number: others.next_turn(), departures: others.departures() };
-        self.context.others().map_or(Turn { number: 0, departures: 0 }, of)
+    /// A region begins to move; the file's lock is held.
+    pub(crate) fn joint_move(&self, region: RegionIndex, slot: u8) -> JointMove {
+        let (turn, departures) =
+            self.context.others().map_or((0, 0), |others| (others.next_turn(), others.departures()));
+        JointMove::new(region, slot, turn, departures)
     }
 
-    /// Has all hosts take the step. Marks and sizes that they hand over are this host's too, also where another host did not take the step: nobody
+    /// Has all hosts take a step of a move. Marks and sizes that they hand over are this host's too, also where another host did not take the step: nobody
     /// hands them over again. Returns whether a writer died on one of them. An error as well where a host has departed since the move began: nobody has its marks.
-    fn ask_hosts(&self, of: RemoteMove<'_>, step: MoveStep, work: Duration) -> Result<bool, Elsewhere> {
+    pub(crate) fn take_step_elsewhere(
+        &self,
+        managed: &Managed,
+        active: &ActiveMove,
+        message: Message,
+        patience: Duration,
+    ) -> Result<bool, Elsewhere> {
         let Some(others) = self.context.others() else { return Ok(false) };
-        let file = of.managed.file;
-        let question = ToAgent::Move { file, region: of.region, turn: of.turn.number, step };
+        let file = managed.file;
+        let question = ToAgent::Move { file, message, patience };
         let (mut has_died, mut stuck) = (false, None);
-        for answer in others.ask_of(file, &question, work).map_err(Elsewhere::Refused)? {
+        let mut refused = None;
+        for answer in others.ask_each(file, &question, patience) {
             match answer {
-                FromAgent::Marked { marks, known, has_died: died } => {
+                Ok(FromAgent::Marked { marks, known, has_died: died }) => {
                     has_died |= died;
-                    of.managed.extent.marks(of.slot).add(&marks);
+                    managed.extent.marks(message.slot).add(&marks);
+                    // The file's lock is held while hosts recall the region, and nobody hands over sizes then.
                     if let Some(known) = known {
-                        of.managed.raise_to(known.size_bytes, known.truncations);
+                        managed.raise_to(known.size_bytes, known.truncations);
                     }
                 }
-                FromAgent::Stuck(who) => stuck = Some(who),
-                _ => {}
+                Ok(FromAgent::Stuck(who)) => stuck = Some(who),
+                Ok(_) => {}
+                Err(refusal) => refused = Some(refusal),
             }
         }
-        if others.departures() != of.turn.departures {
+        if let Some(refusal) = refused {
+            return Err(Elsewhere::Refused(refusal));
+        }
+        if !active.has_all(others.departures()) {
             let holder = "a host that was shut out while the region moved; the move begins again".to_owned();
             return Err(Elsewhere::Refused(Refusal::Busy { file, holder }));
         }
         stuck.map_or(Ok(has_died), |who| Err(Elsewhere::Stuck(who)))
     }
 
-    /// Writers of other hosts mark from here on, and those who were inside are gone.
-    pub(crate) fn begin_elsewhere(&self, of: RemoteMove<'_>, patience: Duration) -> Result<(), Elsewhere> {
-        self.ask_hosts(of, MoveStep::Begin { slot: of.slot, patience }, patience).map(drop)
-    }
-
-    /// Their marks are this host's too.
-    pub(crate) fn collect_elsewhere(&self, of: RemoteMove<'_>) -> Result<(), Elsewhere> {
-        self.ask_hosts(of, MoveStep::Collect, Duration::ZERO).map(drop)
-    }
-
-    /// Writers of other hosts wait from here on; those who were inside are gone, their marks are this host's too, and so is what they made of the size.
-    /// Returns whether one died inside.
-    pub(crate) fn seal_elsewhere(&self, of: RemoteMove<'_>, patience: Duration) -> Result<bool, Elsewhere> {
-        self.ask_hosts(of, MoveStep::Seal { patience }, patience)
-    }
-
-    /// Writers of other hosts go on, and mark.
-    pub(crate) fn unseal_elsewhere(&self, of: RemoteMove<'_>) -> Result<(), Elsewhere> {
-        self.ask_hosts(of, MoveStep::Unseal, Duration::ZERO).map(drop)
-    }
-
-    /// No other host knows where the region lies, until it asks. The file's lock is held until the move is committed, or fails; what is told of the file is
-    /// told under that lock.
-    pub(crate) fn recall(&self, of: RemoteMove<'_>, _inner: &Inner) -> Result<(), Elsewhere> {
-        if self.context.others().is_none() {
-            return Ok(());
+    /// The number by which hosts recall a region next: what they were told of the file before comes too late. The file's lock is held until the move is committed,
+    /// or fails; what is told of the file is told under that lock.
+    pub(crate) fn next_recall(&self, managed: &Managed, _inner: &Inner) -> u64 {
+        match self.context.others() {
+            Some(_) => managed.recalls.fetch_add(1, SeqCst) + 1,
+            None => 0,
         }
-        let recalls = of.managed.recalls.fetch_add(1, SeqCst) + 1;
-        self.ask_hosts(of, MoveStep::Recall { recalls }, Duration::ZERO).map(drop)
     }
 
-    /// Writers of other hosts go on where they were. A host that does not hear it finds out when it comes back.
-    pub(crate) fn put_back_elsewhere(&self, of: RemoteMove<'_>) {
-        let _ = self.ask_hosts(of, MoveStep::GiveUp, Duration::ZERO);
+    /// The file as hosts are told of it, under its lock.
+    pub(crate) fn snapshot(&self, managed: &Managed, inner: &Inner, region: RegionIndex) -> Option<Snapshot> {
+        let as_of = self.context.others()?.last_turn();
+        Some(Snapshot::of(managed, inner, as_of, region..=region))
     }
 
     /// Hosts know this of the file without asking, and writers that a seal held up go on. A host that does not hear it asks.

@@ -40,6 +40,7 @@ mod copies;
 mod election;
 mod error;
 mod objects;
+mod salvaging;
 mod scanning;
 mod state;
 mod store;

@@ -108,6 +108,7 @@ functions! {
         IoContext, *const c_char, *const c_char, *const c_char, *const c_char, *mut timeval, u8,
     ) -> c_int;
     fn unlock(IoContext, *const c_char, *const c_char, *const c_char) -> c_int;
+    fn break_lock(IoContext, *const c_char, *const c_char, *const c_char, *const c_char) -> c_int;
     fn list_lockers(
         IoContext, *const c_char, *const c_char, *mut c_int, *mut c_char, *mut size_t, *mut c_char, *mut size_t,
         *mut c_char, *mut size_t, *mut c_char, *mut size_t,

@@ -90,11 +90,42 @@ impl Pool {
         }
     }
 
+    /// Takes the lock from whoever has it, if `cookie` is the holder's; nothing happens otherwise. What that one still does is for the caller to stop.
+    ///
+    /// # Errors
+    /// [`RadosError`]: of the pool or the cluster.
+    pub fn break_lock(&self, object: &str, name: &str, cookie: &str) -> Result<(), RadosError> {
+        let Some((client, _)) = self.holder(object, name)?.filter(|(_, held)| held == cookie) else { return Ok(()) };
+        let texts = [object, name, client.as_str(), cookie].map(|text| c_string(text, text));
+        let [object_text, name, client, cookie] = texts;
+        let (object_text, name, client, cookie) = (object_text?, name?, client?, cookie?);
+        // SAFETY: a context, and strings that end with zero.
+        let status = unsafe {
+            (self.connection().library().break_lock)(
+                self.context(),
+                object_text.as_ptr(),
+                name.as_ptr(),
+                client.as_ptr(),
+                cookie.as_ptr(),
+            )
+        };
+        match status {
+            0.. => Ok(()),
+            _ if errno_of(status) == Errno::NOENT => Ok(()),
+            _ => Err(self.fault_of_lock(object, "breaking the lock of an object", status)),
+        }
+    }
+
     /// The cookie of whoever has the lock; `None`: nobody.
     ///
     /// # Errors
     /// [`RadosError`]: of the pool or the cluster.
     pub fn lock_holder(&self, object: &str, name: &str) -> Result<Option<String>, RadosError> {
+        Ok(self.holder(object, name)?.map(|(_, cookie)| cookie))
+    }
+
+    /// Client and cookie of whoever has the lock.
+    fn holder(&self, object: &str, name: &str) -> Result<Option<(String, String)>, RadosError> {
         let (object_text, name) = (c_string(object, object)?, c_string(name, name)?);
         let mut is_exclusive = 0;
         let mut texts: [Vec<u8>; 4] = std::array::from_fn(|_| vec![0; LONGEST]);
@@ -122,8 +153,11 @@ impl Pool {
         match i32::try_from(status).unwrap_or(i32::MAX) {
             0 => Ok(None),
             1.. => {
-                let cookie = texts[2].split(|byte| *byte == 0).next().unwrap_or_default();
-                Ok(Some(String::from_utf8_lossy(cookie).into_owned()))
+                let first = |text: &[u8]| {
+                    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+                    String::from_utf8_lossy(text).into_owned()
+                };
+                Ok(Some((first(&texts[1]), first(&texts[2]))))
             }
             status if errno_of(status) == Errno::NOENT => Ok(None),
             status => Err(self.fault_of_lock(object, "asking who holds a lock", status)),

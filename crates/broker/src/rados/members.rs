@@ -16,7 +16,7 @@ mod tests;
 use super::connection::Connection;
 use super::error::RadosError;
 use super::operation::Operation;
-use super::store::{AGENT, MARKER, RadosServer, connect};
+use super::store::{AGENT, MARKER, RadosServer, connect, with_throttle};
 use crate::membership::Membership;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub(crate) fn open_shared(
         Err(_) if connection.is_shut_out() => open(&connect(name, &url)?),
         opened => opened,
     };
-    Ok(Box::new(opened?))
+    with_throttle(&url, opened?)
 }
 
 impl RadosServer {

@@ -14,6 +14,7 @@
 use super::connection::shared;
 use super::error::RadosError;
 use super::monitors::{osds_of, sharing_of, space_of};
+use super::throttled::Throttled;
 use super::{ConnectOptions, Connection, Epoch, Operation, Piece, Pool, Request};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -80,7 +81,7 @@ pub(super) fn connect_with(
 /// As [`connect`] and [`RadosServer::open`].
 pub fn open(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
     let url = RadosUrl::parse(url).map_err(|what| ServerError::Unusable { server: name.to_owned(), what })?;
-    Ok(Box::new(RadosServer::open(&connect(name, &url)?, cluster, name, &url.pool)?))
+    with_throttle(&url, RadosServer::open(&connect(name, &url)?, cluster, name, &url.pool)?)
 }
 
 /// Looks at server `name` of a cluster by its URL: see [`RadosServer::inspect`].
@@ -90,6 +91,15 @@ pub fn open(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn Object
 pub fn inspect(cluster: &str, name: &str, url: &ServerUrl) -> Result<Box<dyn ObjectStore>, ServerError> {
     let url = RadosUrl::parse(url).map_err(|what| ServerError::Unusable { server: name.to_owned(), what })?;
     Ok(Box::new(RadosServer::inspect(&connect_with(name, &url, Some(PATIENCE))?, cluster, name, &url.pool)?))
+}
+
+/// The server behind its throttle, if its URL has one.
+pub(super) fn with_throttle(url: &RadosUrl, server: RadosServer) -> Result<Box<dyn ObjectStore>, ServerError> {
+    let unusable = |what| ServerError::Unusable { server: server.name.clone(), what };
+    match url.open_throttle().map_err(unusable)? {
+        Some(throttle) => Ok(Box::new(Throttled::new(server, throttle)?)),
+        None => Ok(Box::new(server)),
+    }
 }
 
 /// Makes the pool of a URL the server `name` of a cluster.
@@ -481,10 +491,12 @@ impl ObjectStore for RadosServer {
             Some(length) if length > 0 => lines.to_owned(),
             _ => format!("{FIRST_LINE_OF_DESCRIPTIONS}\n{head}{lines}"),
         };
-        if before.is_none() {
-            self.run_plain(&name, Operation::SetKeys(&[]))?;
-        }
-        self.run_plain(&name, Operation::Append { from: text.as_bytes() })?;
+        // Nothing is appended to an object that is not there: of a file without regions on this server.
+        let write = match before {
+            Some(_) => Operation::Append { from: text.as_bytes() },
+            None => Operation::Replace { from: text.as_bytes() },
+        };
+        self.run_plain(&name, write)?;
         Ok(before.unwrap_or(0) + text.len() as u64)
     }
 

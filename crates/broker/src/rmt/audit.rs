@@ -52,14 +52,34 @@ impl Audit {
     fn witnessed(directory: &Path, keep: bool) -> Result<(Self, Entries), RmtError> {
         let (mut audit, entries) = Self::read(&directory.join(pages::FILE), keep)?;
         match Witness::read(directory) {
-            Ok(Some(last)) if audit.is_whole() && audit.transactions.unwrap_or(0) < last => {
-                let found = audit.transactions.unwrap_or(0);
-                audit.report(format!("it is that of transaction {found}, but {last} were committed"));
-            }
-            Ok(_) => {}
+            Ok(last) => audit.expect(last),
             Err(what) => audit.report(what),
         }
         Ok((audit, entries))
+    }
+
+    /// Of the entries of a table that hosts share; `at_least`: its last transaction is known to be this one or a later one.
+    #[must_use]
+    pub fn of_entries(entries: &Entries, at_least: Option<u64>) -> Self {
+        let mut reading = Reading::default();
+        entries.iter().for_each(|(key, value)| reading.entry(key, value));
+        let mut audit = reading.end(Vec::new()).0;
+        audit.expect(at_least);
+        audit
+    }
+
+    /// Those of a table's entries that are whole, whatever is wrong with the others.
+    pub(super) fn whole_of(entries: &Entries) -> Entries {
+        let mut reading = Reading { kept: Some(Entries::new()), ..Reading::default() };
+        entries.iter().for_each(|(key, value)| reading.entry(key, value));
+        reading.end(Vec::new()).1
+    }
+
+    fn expect(&mut self, at_least: Option<u64>) {
+        let found = self.transactions.unwrap_or(0);
+        if let Some(last) = at_least.filter(|last| self.is_whole() && found < *last) {
+            self.report(format!("it is that of transaction {found}, but {last} were committed"));
+        }
     }
 
     /// Reads one table's file.

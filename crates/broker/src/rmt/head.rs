@@ -3,6 +3,8 @@
 use super::records::{self, HeadRecord, encode};
 use super::{Batch, Changes, MappingStore, RmtError, TABLE_VERSION, Table, sealed, version_3};
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 const VERSION: &[u8] = b"v";
 const HEAD: &[u8] = b"h";
@@ -23,6 +25,11 @@ pub(super) fn version_of(store: &dyn MappingStore) -> Result<Option<u32>, RmtErr
         Some(found) => Ok(Some(found)),
         None => Ok(version_3::version_in(sealed::open(VERSION, &value)?)),
     }
+}
+
+/// The version of a table that is to be rewritten before it is used.
+pub(crate) fn earlier_version(store: &dyn MappingStore) -> Result<Option<u32>, RmtError> {
+    Ok(version_of(store)?.filter(|found| *found < TABLE_VERSION))
 }
 
 /// The record of the version, as all later ones write it.
@@ -110,6 +117,19 @@ impl Head {
     }
 }
 
+/// Whether a change was refused because another host is master.
+#[derive(Default)]
+pub(super) struct Deposition(AtomicBool);
+
+impl Deposition {
+    fn noted<T>(&self, result: Result<T, RmtError>) -> Result<T, RmtError> {
+        if matches!(result, Err(RmtError::Deposed { .. })) {
+            self.0.store(true, Relaxed);
+        }
+        result
+    }
+}
+
 impl Table {
     /// A transaction that changes nothing else: its number is nobody else's. At least `least`.
     pub fn advance(&self, least: u64) -> Result<u64, RmtError> {
@@ -139,7 +159,7 @@ impl Table {
         if !self.store.has_pending() {
             return Ok(());
         }
-        self.store.flush()?;
+        self.deposition.noted(self.store.flush())?;
         let transactions = match known.as_ref() {
             Some(head) => head.transactions(),
             None => Head::read(self.store.as_ref())?.transactions(),
@@ -151,6 +171,11 @@ impl Table {
     /// Whether all that took effect is durable.
     pub fn is_durable(&self) -> bool {
         !self.store.has_pending()
+    }
+
+    /// Whether a change was refused because another host is master: what was asked here is to be asked there.
+    pub fn is_deposed(&self) -> bool {
+        self.deposition.0.load(Relaxed)
     }
 
     fn note_durable(&self, transactions: u64) {
@@ -180,7 +205,7 @@ impl Table {
         }
         head.record.transactions = (head.record.transactions + 1).max(least);
         batch.changes.push((HEAD.to_vec(), Some(head.sealed())));
-        if !commit(&batch)? {
+        if !self.deposition.noted(commit(&batch))? {
             return Err(RmtError::Conflict);
         }
         if self.is_durable() {

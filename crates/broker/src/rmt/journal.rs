@@ -13,6 +13,7 @@
 //! the number and the digest of all before it, so a record of another history, or of one that is durable by now, ends the reading.
 
 use super::{Batch, Entries, MappingStore, RmtError};
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Bound;
@@ -112,9 +113,22 @@ fn next_record(bytes: &[u8]) -> Option<(Batch, &[u8])> {
     Some((Batch { expected, changes }, behind))
 }
 
+/// Written as one piece, where a `Vec<u8>` is written byte by byte; the form is the same.
+struct Bytes<'a>(&'a [u8]);
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
+}
+
+fn pieces(entries: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<(Bytes<'_>, Option<Bytes<'_>>)> {
+    entries.iter().map(|(key, value)| (Bytes(key), value.as_deref().map(Bytes))).collect()
+}
+
 fn record_of(batch: &Batch) -> Option<Vec<u8>> {
     let mut record = vec![0; HEAD_BYTES];
-    record = postcard::to_extend(&(&batch.expected, &batch.changes), record).ok()?;
+    record = postcard::to_extend(&(pieces(&batch.expected), pieces(&batch.changes)), record).ok()?;
     let (head, batch) = record.split_at_mut(HEAD_BYTES);
     head[..4].copy_from_slice(&u32::try_from(batch.len()).ok()?.to_le_bytes());
     head[4..].copy_from_slice(&XxHash3_64::oneshot(batch).to_le_bytes());

@@ -70,6 +70,7 @@ pub(crate) fn describe(key: &[u8]) -> String {
         (Some(b'n'), Some(number)) => format!("the change {number:016x} of names"),
         (Some(b'v'), None) => "the version".to_owned(),
         (Some(b'c'), None) => "the cluster".to_owned(),
+        (Some(b'k'), None) => "the cluster's key".to_owned(),
         (Some(b'h'), None) => "the digest of all records".to_owned(),
         (Some(_), _) => String::from_utf8_lossy(&key[1..]).into_owned(),
         (None, _) => "nothing".to_owned(),

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 #[derive(Default)]
-pub(super) struct MemoryStore {
+pub(crate) struct MemoryStore {
     entries: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
 }
 

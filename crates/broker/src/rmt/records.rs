@@ -123,9 +123,28 @@ pub struct FileRecord {
 }
 
 /// A host of a cluster that has many.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct HostRecord {
+    /// Directories that were probed with it, of a host that is known.
+    #[cbor(n(0), default)]
+    pub probed: Vec<String>,
+}
+
+/// The key by which the hosts of a cluster know each other, once it was replaced.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]
-pub struct HostRecord {}
+pub struct KeyRecord {
+    /// Of the present key.
+    #[n(0)]
+    pub fingerprint: String,
+    /// The order by which it came.
+    #[n(1)]
+    pub order: u64,
+    /// No host accepts the key before it any more.
+    #[n(2)]
+    pub has_ended: bool,
+}
 
 /// Where one region lies.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -313,7 +313,7 @@ fn a_table_of_version_2_is_taken_over() {
 #[test]
 fn a_table_of_version_3_is_taken_over_after_a_copy_of_it_was_kept() {
     let directory = table_of(VERSION_3, 3);
-    assert_eq!(Table::earlier_version(&open_in(&directory)).unwrap(), Some(3));
+    assert_eq!(earlier_version(&open_in(&directory)).unwrap(), Some(3));
     let open = || Table::new(Box::new(open_in(&directory))).unwrap();
     let file = FileId(0x0123_4567_89ab_cdef);
     let importing = FileId(0x1111_2222_3333_4444);

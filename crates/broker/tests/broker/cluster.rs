@@ -169,7 +169,7 @@ impl Client {
     pub fn connect(state: &Path) -> Self {
         let socket = state::connect(state).unwrap();
         packet::send(&socket, &Request::Hello { version: PROTOCOL_VERSION }, &[]).unwrap();
-        let (welcome, mut descriptors) = packet::receive::<Reply>(&socket).unwrap();
+        let (welcome, mut descriptors) = packet::receive::<Reply>(&socket, &mut Default::default()).unwrap();
         // Kept open for ever: closing one drops the locks of this process's other clients.
         let processes = std::mem::ManuallyDrop::new(Processes::open(descriptors.remove(0)).unwrap());
         let processes = Some(std::mem::ManuallyDrop::into_inner(processes));
@@ -182,7 +182,7 @@ impl Client {
 
     pub fn ask_with(&self, request: Request, along: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>), Refusal> {
         packet::send(&self.socket, &request, along).unwrap();
-        match packet::receive::<Reply>(&self.socket).unwrap() {
+        match packet::receive::<Reply>(&self.socket, &mut Default::default()).unwrap() {
             (Reply::Refused(refusal), _) => Err(refusal),
             answered => Ok(answered),
         }

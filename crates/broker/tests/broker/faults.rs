@@ -329,11 +329,11 @@ fn a_client_of_another_version_is_told_so_and_requests_need_a_greeting() {
     assert_eq!(refused, Refusal::Version { broker: PROTOCOL_VERSION, client: PROTOCOL_VERSION + 1 });
     let socket = stripewise_store::state::connect(&testbed.cluster.state).unwrap();
     stripewise_store::packet::send(&socket, &Request::Admin(Admin::Usage), &[]).unwrap();
-    let (reply, _) = stripewise_store::packet::receive::<Reply>(&socket).unwrap();
+    let (reply, _) = stripewise_store::packet::receive::<Reply>(&socket, &mut Default::default()).unwrap();
     assert!(matches!(reply, Reply::Refused(Refusal::Invalid { .. })), "{reply:?}");
     // What is no request at all is answered too, and the connection lives.
     stripewise_store::packet::send(&socket, &[0xffu8; 32], &[]).unwrap();
-    let (reply, _) = stripewise_store::packet::receive::<Reply>(&socket).unwrap();
+    let (reply, _) = stripewise_store::packet::receive::<Reply>(&socket, &mut Default::default()).unwrap();
     assert!(matches!(reply, Reply::Refused(Refusal::Invalid { .. })), "{reply:?}");
 }
 

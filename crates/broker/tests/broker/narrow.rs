@@ -1,6 +1,7 @@
 //! Regions that begin with the object of their first stripe alone.
 
-use crate::cluster::{Opened, REGION, STRIPE, Testbed, on_boot};
+use crate::cluster::{Client, Opened, REGION, STRIPE, Testbed, on_boot};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use stripewise_layout::RegionIndex;
@@ -19,6 +20,15 @@ fn described(testbed: &Testbed) -> usize {
     (0..4).map(of_server).sum()
 }
 
+/// Makes a small file, writes it and closes it.
+fn make_written(testbed: &Testbed, client: &Client, name: &str) {
+    let (opened, _stub) = client.create(&testbed.data(name)).unwrap();
+    client.ask(Request::LinkedAndBegin { file: opened.file, bytes: 100 }).unwrap();
+    assert_eq!((testbed.object_count(opened.file), is_narrow(&opened)), (1, true));
+    opened.extent.extend_to(100);
+    client.ask(Request::Close { file: opened.file }).unwrap();
+}
+
 /// Of a client that has written some small files in a row, and until it leaves one empty.
 #[test]
 fn the_next_of_many_small_files_begins_before_it_is_written() {
@@ -26,25 +36,75 @@ fn the_next_of_many_small_files_begins_before_it_is_written() {
     let _broker = testbed.start();
     testbed.manage_data();
     let client = testbed.client();
-    let close = |file| client.ask(Request::Close { file }).unwrap();
     let make = |name: &str| client.create(&testbed.data(name)).unwrap();
-    for number in 0..4 {
-        let (opened, _stub) = make(&format!("written-{number}"));
-        client.ask(Request::LinkedAndBegin { file: opened.file, bytes: 100 }).unwrap();
-        assert_eq!((testbed.object_count(opened.file), is_narrow(&opened)), (1, true));
-        opened.extent.extend_to(100);
-        close(opened.file);
-    }
+    (0..4).for_each(|number| make_written(&testbed, &client, &format!("written-{number}")));
     let (begun, _stub) = make("begun");
-    // Answered after the object was made, as everything on that connection.
-    client.ask(Request::Sync { file: begun.file }).unwrap();
     assert_eq!((testbed.object_count(begun.file), is_narrow(&begun)), (1, true));
     client.ask(Request::LinkedAndBegin { file: begun.file, bytes: 100 }).unwrap();
     assert_eq!(testbed.object_count(begun.file), 1);
-    close(begun.file);
+    client.ask(Request::Close { file: begun.file }).unwrap();
     let (empty, _stub) = make("empty");
-    client.ask(Request::Sync { file: empty.file }).unwrap();
     assert_eq!(testbed.object_count(empty.file), 0, "the last one stayed empty");
+}
+
+/// Files that have shared memory in `run/`.
+fn with_memory(testbed: &Testbed) -> BTreeSet<String> {
+    let run = std::fs::read_dir(testbed.cluster.state.join("run")).unwrap();
+    let names = run.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter_map(|name| name.strip_suffix(".ctl").map(str::to_owned)).collect()
+}
+
+fn wait_for_memory(testbed: &Testbed, count: usize) -> BTreeSet<String> {
+    let begun = Instant::now();
+    loop {
+        let found = with_memory(testbed);
+        if found.len() == count {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{count} expected, {found:?}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_memory_of_the_next_of_many_small_files_is_made_ahead_and_removed_with_its_client() {
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let client = testbed.client();
+    (0..4).for_each(|number| make_written(&testbed, &client, &format!("written-{number}")));
+    let before = with_memory(&testbed);
+    assert_eq!(before.len(), 4);
+    let (begun, _stub) = client.create(&testbed.data("begun")).unwrap();
+    let ahead = wait_for_memory(&testbed, 6);
+    let made: Vec<String> =
+        ahead.difference(&before).filter(|file| **file != begun.file.to_string()).cloned().collect();
+    let (next, _stub) = client.create(&testbed.data("next")).unwrap();
+    assert_eq!(made, [next.file.to_string()], "it has the memory that was there");
+    assert_eq!((next.control.region_bytes(), next.extent.size_bytes(), is_narrow(&next)), (REGION, 0, true));
+    let memory = wait_for_memory(&testbed, 7);
+    // Another client gets the third one and needs no row of its own for that.
+    let other = testbed.client();
+    let (third, _stub) = other.create(&testbed.data("third")).unwrap();
+    assert!(memory.contains(&third.file.to_string()));
+    assert_eq!(testbed.object_count(third.file), 0, "that one is not expected to be written");
+    let (_last, _stub) = client.create(&testbed.data("last")).unwrap();
+    drop(client);
+    // Files have it, and nothing that no file was made of.
+    let client = testbed.client();
+    let begun_at = Instant::now();
+    loop {
+        let files = match client.ask(Request::Admin(Admin::List { after: None })).unwrap() {
+            Reply::Files { files, .. } => files.iter().map(|file| file.file.to_string()).collect::<BTreeSet<_>>(),
+            reply => panic!("{reply:?}"),
+        };
+        let found = with_memory(&testbed);
+        if found.is_subset(&files) {
+            break;
+        }
+        assert!(begun_at.elapsed() < Duration::from_secs(60), "{found:?} of {files:?}");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -186,16 +186,19 @@ struct HookedTable<F> {
     before_commit: F,
 }
 
-impl<F: Fn() -> Result<(), Errno> + Send + Sync> MappingStore for HookedTable<F> {
+/// The error of a table whose file system fails.
+pub fn failing_table(errno: Errno) -> RmtError {
+    let source = heed::Error::Io(std::io::Error::from_raw_os_error(errno.raw_os_error()));
+    RmtError::Store { path: "the table of a test".into(), source }
+}
+
+impl<F: Fn() -> Result<(), RmtError> + Send + Sync> MappingStore for HookedTable<F> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RmtError> {
         self.inner.get(key)
     }
 
     fn commit(&self, batch: &Batch) -> Result<bool, RmtError> {
-        (self.before_commit)().map_err(|errno| {
-            let source = heed::Error::Io(std::io::Error::from_raw_os_error(errno.raw_os_error()));
-            RmtError::Store { path: "the table of a test".into(), source }
-        })?;
+        (self.before_commit)()?;
         self.inner.commit(batch)
     }
 
@@ -213,7 +216,7 @@ impl<F: Fn() -> Result<(), Errno> + Send + Sync> MappingStore for HookedTable<F>
 }
 
 /// For [`stripewise_broker::BrokerOptions::wrap_table`].
-pub fn wrap_table(before_commit: impl Fn() -> Result<(), Errno> + Clone + Send + Sync + 'static) -> WrapTable {
+pub fn wrap_table(before_commit: impl Fn() -> Result<(), RmtError> + Clone + Send + Sync + 'static) -> WrapTable {
     Arc::new(move |inner| Box::new(HookedTable { inner, before_commit: before_commit.clone() }))
 }
 

@@ -138,8 +138,8 @@ fn the_minimum_size_is_kept_and_without_one_files_stay_what_they_are() {
     }
     let (_broker, client) = start(&testbed);
     let directory = testbed.root().join("data").to_str().unwrap().to_owned();
-    assert_eq!(client.min_sizes(), [(directory, MIN_BYTES)]);
-    assert_eq!(client.min_size_at(&path), Some(MIN_BYTES));
+    assert_eq!(client.min_sizes(), [(directory.clone(), MIN_BYTES)]);
+    assert_eq!(client.min_size_above(&path), Some((directory.as_str(), MIN_BYTES)));
     set_min_size(&testbed, &client, None);
     let large = closing(&client, &path, &pattern(2 * MIN_BYTES as usize));
     drop(large);

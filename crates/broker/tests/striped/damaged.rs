@@ -52,13 +52,18 @@ fn damage(path: &std::path::Path, ranges: &[std::ops::Range<u64>], dice: &mut Di
     (0..count).map(flip).collect()
 }
 
-const REGIONS_AT: u64 = 128;
-const LAYOUTS_AT: u64 = 4096 + (8 << 20);
-const REPLICAS_AT: u64 = LAYOUTS_AT + (1 << 20);
+const FIRST_LAYOUTS_AT: u64 = 128;
+const REGIONS_AT: u64 = 640;
+const REPLICAS_AT: u64 = 4096 + (9 << 20);
 /// Magic, file, region size, life, gate, flags and the rest; layouts; words of regions and replicas. Without the boot's id: memory of another boot is
 /// nobody's by rights.
-const CONTROL: [std::ops::Range<u64>; 5] =
-    [0..16, 32..76, LAYOUTS_AT..LAYOUTS_AT + 200, REGIONS_AT..REGIONS_AT + 4 * 8, REPLICAS_AT..REPLICAS_AT + 4 * 24];
+const CONTROL: [std::ops::Range<u64>; 5] = [
+    0..16,
+    32..76,
+    FIRST_LAYOUTS_AT..FIRST_LAYOUTS_AT + 200,
+    REGIONS_AT..REGIONS_AT + 4 * 8,
+    REPLICAS_AT..REPLICAS_AT + 4 * 24,
+];
 
 /// Of the slots, all but those of the first processes, whose lives are others' locks.
 const LANES: std::ops::Range<u64> = 4096..4096 * 128;

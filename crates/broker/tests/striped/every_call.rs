@@ -1,7 +1,7 @@
 //! Every call that the store makes of its servers and its table fails once: a fixed program of all that a file goes through, run again and again, each
 //! time with another call failing. Whatever was refused is done when it is asked for again, and every byte is as if nothing had happened.
 
-use crate::hooked::{Call, Hook, OPEN_REGISTERED, register, wrap, wrap_table};
+use crate::hooked::{Call, Hook, OPEN_REGISTERED, failing_table, register, wrap, wrap_table};
 use crate::moves::{REGION, ask, check, order, scale, status};
 use crate::replicas::{never_idle, totals, wait_while_syncing, wanted};
 use crate::world::{Dice, World, uniform};
@@ -102,8 +102,8 @@ impl Fault {
         let (of_servers, of_table) = (Arc::clone(self), Arc::clone(self));
         let commit = move || match (of_table.strikes(), of_table.how) {
             (false, _) => Ok(()),
-            (true, How::NoSpace) => Err(Errno::NOSPC),
-            (true, How::Io | How::Short) => Err(Errno::IO),
+            (true, How::NoSpace) => Err(failing_table(Errno::NOSPC)),
+            (true, How::Io | How::Short) => Err(failing_table(Errno::IO)),
         };
         let wrap_server = Some(wrap(move |_| Arc::clone(&of_servers)));
         BrokerOptions { wrap_server, wrap_table: Some(wrap_table(commit)), ..never_idle() }

@@ -3,10 +3,13 @@
 use crate::moves::{all_done, any_layout, ask, order, start_moves, wait_for};
 use crate::world::{World, read, succeed, uniform, write};
 use std::io::IoSlice;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use stripewise_store::client::{Child, Client};
 use stripewise_store::protocol::Admin;
 
 /// Forks by libc, as a program does; the handlers are those that the preload library installs.
-fn fork(client: &stripewise_store::client::Client, child: impl FnOnce()) -> i32 {
+fn fork(client: &Client, child: impl FnOnce()) -> i32 {
     client.before_fork();
     // SAFETY: the child runs `child` and ends at once; this process has no other threads that hold locks which it uses.
     let process = unsafe { libc::fork() };
@@ -17,7 +20,7 @@ fn fork(client: &stripewise_store::client::Client, child: impl FnOnce()) -> i32 
         // SAFETY: ends the child without the test harness's own end.
         unsafe { libc::_exit(0) };
     }
-    client.after_fork_in_parent();
+    client.after_fork_in_parent(Child::OfProgram);
     process
 }
 
@@ -88,6 +91,45 @@ pub(crate) fn fork_and_use(world: &World, arguments: &[String]) {
             drop(stub);
             wait(child);
         }
+        "help" => {
+            let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+            let before = descriptors();
+            let may_register = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+            client.before_fork();
+            // SAFETY: as in `fork`.
+            let helper = unsafe { libc::fork() };
+            if helper == 0 {
+                let _ = rustix::io::read(&may_register, &mut [0; 8]);
+                client.after_fork_in_child();
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(0) };
+            }
+            let has_returned = AtomicBool::new(false);
+            let parent = rustix::thread::gettid().as_raw_nonzero();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    // Its third argument is for how long it waits at most.
+                    let waits_without_limit = || {
+                        let call = std::fs::read_to_string(format!("/proc/self/task/{parent}/syscall")).unwrap();
+                        let words: Vec<&str> = call.split_whitespace().collect();
+                        words.first() == Some(&libc::SYS_ppoll.to_string().as_str()) && words.get(3) == Some(&"0x0")
+                    };
+                    while !waits_without_limit() && !has_returned.load(SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    rustix::io::write(&may_register, &1u64.to_ne_bytes()).unwrap();
+                });
+                client.after_fork_in_parent(Child::Helper);
+                has_returned.store(true, SeqCst);
+            });
+            wait(helper);
+            drop(may_register);
+            assert_eq!(descriptors(), before, "no end of a pair is left");
+            client.remove(&world.path("forked"), std::os::fd::AsFd::as_fd(&stub), file.id()).unwrap();
+            file.close().unwrap();
+            ask(&client, Admin::Usage);
+            assert!(world.objects().is_empty(), "nor a guard: the last user was this one");
+        }
         other => panic!("{other}"),
     }
 }
@@ -105,20 +147,34 @@ fn children_and_grandchildren_share_a_file() {
     }
 }
 
+/// The file that a forker opens, which nobody has open.
+fn write_and_close(world: &World, client: &Client) {
+    let (_stub, file) = world.create(client, "forked", uniform(8192, &[(0, 100), (1, 700)]));
+    write(&file, 0, &[5; 1000]);
+    file.close().unwrap();
+    assert!(!world.objects().is_empty());
+}
+
 #[test]
 fn a_childs_open_outlives_the_parents_close_of_a_deleted_file() {
     let world = World::new(2);
     let _broker = world.broker();
     let client = world.client();
-    let (stub, file) = world.create(&client, "forked", uniform(8192, &[(0, 100), (1, 700)]));
-    write(&file, 0, &[5; 1000]);
-    file.close().unwrap();
-    drop(stub);
-    assert!(!world.objects().is_empty());
+    write_and_close(&world, &client);
     succeed(world.spawn("forker", &["outlive".into()]));
     // Before it answers, the broker frees what was removed.
     ask(&client, Admin::Usage);
     assert!(world.objects().is_empty(), "freed with the last user");
+}
+
+/// A child of `vfork` makes one, in whose parent the numbers of its descriptors are something else.
+#[test]
+fn of_a_helper_nothing_is_left_however_late_it_registers() {
+    let world = World::new(2);
+    let _broker = world.broker();
+    let client = world.client();
+    write_and_close(&world, &client);
+    succeed(world.spawn("forker", &["help".into()]));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::io::{IoSlice, IoSliceMut};
 use stripewise_broker::BrokerOptions;
 use stripewise_layout::{ByteCount, FileOffset, Layout, Placement, ServerId};
 use stripewise_store::client::{Client, ClientOptions};
+use stripewise_store::file::SpaceChange;
 
 const REGION: u64 = 4096;
 const SPAN: u64 = 5 * REGION;
@@ -18,7 +19,7 @@ enum Op {
     Append(Vec<usize>),
     Read(u64, Vec<usize>),
     Truncate(u64),
-    Allocate(u64, u64, bool),
+    Space(SpaceChange, u64, u64),
     Sync,
     /// Closes one of the two handles and opens it again.
     Reopen,
@@ -39,11 +40,19 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => buffers().prop_map(Op::Append),
         5 => (0..SPAN + REGION, buffers()).prop_map(|(at, parts)| Op::Read(at, parts)),
         2 => (0..SPAN).prop_map(Op::Truncate),
-        1 => (0..SPAN, 0..2 * REGION, any::<bool>()).prop_map(|(at, length, keep)| Op::Allocate(at, length, keep)),
+        2 => (changes(), 0..SPAN, 0..2 * REGION).prop_map(|(change, at, length)| Op::Space(change, at, length)),
         1 => Just(Op::Sync),
         1 => Just(Op::Reopen),
     ];
     prop::collection::vec(op, 1..24)
+}
+
+fn changes() -> impl Strategy<Value = SpaceChange> {
+    (0..3, any::<bool>()).prop_map(|(kind, keep_size)| match kind {
+        0 => SpaceChange::Allocate { keep_size },
+        1 => SpaceChange::Zero { keep_size },
+        _ => SpaceChange::Punch,
+    })
 }
 
 fn placements() -> impl Strategy<Value = Placement> {
@@ -165,11 +174,18 @@ pub(crate) fn agrees_with_a_vector_in(cases: u32, world: &World, client: &Client
                     file.truncate(*size).unwrap();
                     model.resize(*size as usize, 0);
                 }
-                Op::Allocate(at, length, keep) => {
-                    file.allocate(FileOffset(*at), *length, *keep).unwrap();
-                    let end = (at + length) as usize;
-                    if !keep && *length > 0 && end > model.len() {
+                Op::Space(change, at, length) => {
+                    file.change_space(*change, FileOffset(*at), *length).unwrap();
+                    let (at, end) = (*at as usize, (at + length) as usize);
+                    if let SpaceChange::Allocate { keep_size: false } | SpaceChange::Zero { keep_size: false } = change
+                        && *length > 0
+                        && end > model.len()
+                    {
                         model.resize(end, 0);
+                    }
+                    if !matches!(change, SpaceChange::Allocate { .. }) {
+                        let end = end.min(model.len());
+                        model[at.min(end)..end].fill(0);
                     }
                 }
                 Op::Sync => file.sync(number % 2 == 0).unwrap(),

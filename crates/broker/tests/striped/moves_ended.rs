@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use stripewise_broker::BrokerOptions;
 use stripewise_layout::{RegionIndex, ServerId};
+use stripewise_store::client::Client;
+use stripewise_store::file::StripedFile;
 use stripewise_store::protocol::{Admin, MigrateBandwidth, MoveControl, MoveState, Reply, Request, WhichMoves};
 
 /// All servers fail at the call that the first number says; server `s2` is full after the bytes of the second.
@@ -382,4 +384,42 @@ fn moves_take_the_time_of_emulated_devices_and_are_no_process_of_the_run() {
     }
     let after = stations.host_report();
     assert_eq!((after.waits, after.start_skew), (before.waits, before.start_skew));
+}
+
+/// What is left when rounds do not get smaller is copied at full speed, and not only once the region is sealed.
+#[test]
+fn a_slow_move_hurries_where_programs_write_as_fast_as_it_copies() {
+    const LARGE: u64 = 512 << 10;
+    let world = World::with_urls(3, |directory| format!("emulated://{directory}?device=hdd-7200&link=gigabit"));
+    let (rounds, at_seal) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    type Program = Option<(Client, Arc<StripedFile>)>;
+    let program: Arc<Mutex<Program>> = Arc::default();
+    let (counted, sealed, writer) = (Arc::clone(&rounds), Arc::clone(&at_seal), Arc::clone(&program));
+    let hook = move |step: &'static str| match step {
+        "move: round copied" => {
+            let round = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            let program = writer.lock().unwrap();
+            let (client, file) = program.as_ref().unwrap();
+            if round <= 2 {
+                write(file, 0, &some_bytes(LARGE));
+            }
+            if round == 2 {
+                // A round that keeps to this does not end.
+                ask(client, Admin::ControlMoves(MoveControl::Bandwidth(MigrateBandwidth::BytesPerS(1))));
+            }
+        }
+        "move: sealed" => sealed.store(counted.load(Ordering::SeqCst), Ordering::SeqCst),
+        _ => {}
+    };
+    let _broker = world.broker_with(BrokerOptions { steps: Some(Arc::new(hook)), ..BrokerOptions::default() });
+    let client = world.client();
+    ask(&client, Admin::ControlMoves(MoveControl::Bandwidth(MigrateBandwidth::BytesPerS(1 << 30))));
+    let (_stub, file) = world.create(&client, "f", uniform(LARGE, &[(0, 64 << 10)]));
+    write(&file, 0, &some_bytes(LARGE));
+    *program.lock().unwrap() = Some((world.client(), Arc::clone(&file)));
+    all_done(&wait_for(&client, start_moves(&client, vec![order(file.id(), 0, 0, &[(2, 64 << 10)])])));
+    assert!(read(&file, 0, LARGE as usize + 1) == some_bytes(LARGE));
+    assert_eq!(at_seal.load(Ordering::SeqCst), 3, "rounds before the seal");
+    // It ends before its broker.
+    program.lock().unwrap().take();
 }

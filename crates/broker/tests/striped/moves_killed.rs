@@ -19,7 +19,8 @@ use stripewise_store::server::ServerError;
 
 /// A broker that is killed at a step of this kind: of a move or sync (`move`), or of the forgetting of replicas (`replicas`).
 pub(crate) fn serve_and_die(world: &World, arguments: &[String]) -> ! {
-    let (kind, step): (String, usize) = (format!("{}: ", arguments[0]), arguments[1].parse().unwrap());
+    let kind = format!("{}: ", arguments[0].replace('-', " "));
+    let step: usize = arguments[1].parse().unwrap();
     let count = AtomicUsize::new(0);
     let kill_at = move |name: &'static str| {
         if name.starts_with(&kind) && count.fetch_add(1, Ordering::SeqCst) == step {

@@ -8,7 +8,7 @@ use crate::moves::{REGION, all_done, check, layout, order, start_moves, wait_for
 use crate::world::{World, open_stub, read, write};
 use std::sync::Arc;
 use stripewise_broker::rados::{Connection, Epoch, Operation, Pool, RadosError, RadosServer, prepare};
-use stripewise_layout::{ByteCount, FileOffset, Placement};
+use stripewise_layout::{ByteCount, FileId, FileOffset, Placement};
 use stripewise_store::server::{ObjectStore, ServerError};
 
 /// The cluster of every world.
@@ -110,6 +110,12 @@ fn pools_are_one_server_of_one_cluster_and_an_agent_that_follows_shuts_the_last_
     quota(0);
     assert!(second.free_bytes().unwrap() > 5 << 20);
     assert_ne!(first.standing().unwrap().file_system, second.standing().unwrap().file_system);
+
+    // Of a file that has no region on this server and so no names there: a truncation was not described on pools.
+    let length = second.describe(FileId(5), "head\n", "a line\n").unwrap();
+    assert_eq!(second.describe(FileId(5), "head\n", "another\n").unwrap(), length + 8);
+    let text = "stripewise description 1\nhead\na line\nanother\n".to_owned();
+    assert_eq!(second.descriptions().unwrap(), [(FileId(5), text)]);
 
     let said = |result: Result<RadosServer, ServerError>, expected: &str| {
         let text = result.err().unwrap().to_string();

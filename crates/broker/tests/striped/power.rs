@@ -5,7 +5,7 @@
 //! the mapping table too (whose commits are durable by themselves, and whose other changes are kept, lost or torn); [`Power::lose`] then makes the directories what a disk may hold after it:
 //! sectors that were not synced are old or new, as dice decide, and so are lengths and names.
 
-use crate::hooked::{Call, Hook, register, wrap, wrap_table};
+use crate::hooked::{Call, Hook, failing_table, register, wrap, wrap_table};
 use crate::world::{Dice, World};
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ impl Power {
     pub(crate) fn broker(self: &Arc<Self>, options: BrokerOptions) -> BrokerOptions {
         let (of_servers, of_table) = (Arc::clone(self), Arc::clone(self));
         let wrap_server = Some(wrap(move |_| Arc::clone(&of_servers)));
-        let commit = move || if of_table.call() { Ok(()) } else { Err(Errno::IO) };
+        let commit = move || if of_table.call() { Ok(()) } else { Err(failing_table(Errno::IO)) };
         BrokerOptions { wrap_server, wrap_table: Some(wrap_table(commit)), ..options }
     }
 

@@ -1,11 +1,13 @@
 //! What programs ask for while brokers die under them: done once, whatever step the broker died at.
 
+use crate::moves::check;
 use crate::world::{World, read, uniform, wait_for_line, write};
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use stripewise_broker::BrokerOptions;
+use stripewise_store::client::ClientOptions;
 use stripewise_store::protocol::{Admin, Reply, Request};
 
 const REGION: u64 = 16 << 10;
@@ -122,6 +124,49 @@ fn a_file_is_made_whatever_step_its_broker_dies_at() {
         let (reply, _) = client.request(&Request::Admin(Admin::Check { repair: false }), &[]).unwrap();
         assert_eq!(reply, Reply::Findings { findings: Vec::new() }, "step {step}");
         drop(file);
+    }
+}
+
+/// Nobody waits until the broker has heard that the name is gone; the next one is told what this one may not have heard.
+#[test]
+fn a_removal_that_nobody_waits_for_is_taken_in_whatever_step_its_broker_dies_at() {
+    for step in 0.. {
+        let world = World::new(2);
+        let mut dying = dying_broker(&world, "name-change", step);
+        let client = world.client_with(ClientOptions { waits_for_closes: false, ..ClientOptions::default() });
+        let (stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096), (1, 4096)]));
+        write(&file, 0, &[1; REGION as usize]);
+        let id = file.id();
+        drop(file);
+        let successor = std::sync::OnceLock::new();
+        std::thread::scope(|scope| {
+            let removing = scope.spawn(|| {
+                client.remove(&world.path("f"), stub.as_fd(), id).unwrap();
+                // What answers shows that the removal was heard.
+                check(&client)
+            });
+            while dying.try_wait().unwrap().is_none() && !removing.is_finished() {
+                std::thread::yield_now();
+            }
+            if dying.try_wait().unwrap().is_some() {
+                successor.set(world.broker()).ok().unwrap();
+            }
+            assert_eq!(removing.join().unwrap(), [], "step {step}");
+        });
+        assert!(!world.path("f").exists());
+        // Freed by a thread of the broker.
+        let begun = std::time::Instant::now();
+        while !world.objects().is_empty() && begun.elapsed().as_secs() < 20 {
+            std::thread::yield_now();
+        }
+        assert_eq!(world.objects().len(), 0, "step {step}");
+        assert_eq!(check(&client), [], "step {step}");
+        if successor.get().is_none() {
+            assert!(step > 1, "{step}");
+            drop(dying.stdin.take());
+            dying.wait().unwrap();
+            break;
+        }
     }
 }
 

@@ -247,3 +247,53 @@ fn a_file_of_one_host_is_never_asked_about() {
     });
     assert_eq!(requests, 0);
 }
+
+/// Whether the thread waits in the kernel.
+fn sleeps(thread: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('S'))
+}
+
+/// The words of what is cut off go on the master's host before the objects do, on others when the gate opens.
+#[test]
+fn a_sync_beside_a_truncation_of_another_host_waits_for_its_end() {
+    let world = World::new(2);
+    let hook: Arc<Mutex<Option<Answer>>> = Arc::default();
+    let own = Arc::clone(&hook);
+    let steps = move |step: &'static str| {
+        if step == "truncate: regions removed"
+            && let Some(mut answer) = own.lock().unwrap().take()
+        {
+            answer();
+        }
+    };
+    let _broker =
+        world.broker_with(BrokerOptions { shared: true, steps: Some(Arc::new(steps)), ..BrokerOptions::default() });
+    let client = world.client();
+    let (_stub, file) = world.create_unnamed(&client, uniform(REGION, &[(0, 1024), (1, 4096)]));
+    let file = Arc::new(file);
+    write(&file, 0, &pattern(3 * REGION));
+    let view = Arc::new(View::of(&world, &file));
+    let before = view.hide(3 * REGION, &[1, 2]);
+    view.show(&before);
+    let synced = Arc::new(Mutex::new(None));
+    let (syncing, handle) = (Arc::clone(&file), Arc::clone(&synced));
+    *hook.lock().unwrap() = Some(Box::new(move || {
+        view.show(&before);
+        let (file, number) = (Arc::clone(&syncing), Arc::new(Mutex::new(0)));
+        let own = Arc::clone(&number);
+        let sync = std::thread::spawn(move || {
+            *own.lock().unwrap() = rustix::thread::gettid().as_raw_nonzero().get();
+            file.sync(false)
+        });
+        while !sync.is_finished() && !sleeps(*number.lock().unwrap()) {
+            std::thread::yield_now();
+        }
+        before.regions.iter().for_each(|(region, ..)| view.control.regions().retract(*region));
+        *handle.lock().unwrap() = Some(sync);
+    }));
+    file.truncate(1000).unwrap();
+    let sync = synced.lock().unwrap().take().expect("regions were removed");
+    sync.join().unwrap().unwrap();
+    assert!(read(&file, 0, 2000) == pattern(1000));
+}

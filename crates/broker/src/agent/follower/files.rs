@@ -1,18 +1,20 @@
 //! The files that programs of this host have open, and their shared memory.
 
-use super::moves::HostMoves;
+use super::programs::{Dead, Programs};
 use crate::context::Context;
 use crate::file_memory::FileMemory;
 use crate::guard;
-use crate::host_messages::{Known, Snapshot, layout_of};
+use crate::host_messages::{Known, Snapshot};
 use crate::managed::{Inner, Managed, memory_fault, unknown};
 use crate::proof::Granted;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard};
-use stripewise_layout::{FileId, RegionGeometry, RegionIndex};
+use stripewise_coherence::host::{HostView, Message, NotTaken, Stage, Then};
+use stripewise_layout::{FileId, RegionIndex};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::shared::control::{Life, MAX_REGIONS, RegionState};
+use stripewise_store::shared::control::MAX_REGIONS;
+use stripewise_store::shared::marking::Motion;
 
 /// All of them.
 #[derive(Default)]
@@ -26,6 +28,17 @@ impl HostFiles {
 
     pub(super) fn find(&self, file: FileId) -> Option<Arc<HostFile>> {
         guard(&self.0).get(&file).cloned()
+    }
+
+    /// Those that are open.
+    pub(super) fn open(&self) -> Vec<Arc<Managed>> {
+        let all: Vec<_> = guard(&self.0).values().cloned().collect();
+        all.into_iter().filter_map(|found| found.managed()).collect()
+    }
+
+    /// How many programs here have open.
+    pub(super) fn open_count(&self) -> u64 {
+        self.open().len() as u64
     }
 
     /// The file's users are no more: whoever looks for it finds another entry.
@@ -46,6 +59,8 @@ pub(super) struct HostFile {
 #[derive(Default)]
 pub(super) struct Users {
     connections: HashMap<u64, Granted>,
+    /// The one of them that holds the file for itself, to move it in or out of management. The master knows only that one of this host does.
+    holder: Option<u64>,
     /// The master was told that the file is closed here, and its memory is gone.
     are_over: bool,
 }
@@ -57,6 +72,31 @@ impl Users {
 
     pub(super) fn remove(&mut self, connection: u64) {
         self.connections.remove(&connection);
+        self.is_held_by(connection, false);
+    }
+
+    /// The connection holds the file for itself, or does not any more.
+    pub(super) fn is_held_by(&mut self, connection: u64, is_held: bool) {
+        match is_held {
+            true => self.holder = Some(connection),
+            false if self.holder == Some(connection) => self.holder = None,
+            false => {}
+        }
+    }
+
+    /// Refuses what another connection than the holder's wants.
+    pub(super) fn refuse_if_held(&self, connection: u64, file: FileId) -> Result<(), Refusal> {
+        match self.holder {
+            Some(holder) if holder != connection => {
+                Err(Refusal::Held { file, holder: "a command of this host that moves it".to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether another connection uses the file.
+    pub(super) fn has_others(&self, connection: u64) -> bool {
+        self.connections.keys().any(|other| *other != connection)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -64,21 +104,13 @@ impl Users {
     }
 }
 
-/// What is shown to programs, and what of it the master has in hand.
+/// What is shown to programs, and what the master has told of it.
 #[derive(Default)]
 pub(super) struct HostMemory {
-    pub(super) managed: Option<Arc<Managed>>,
-    /// The master keeps the file shut.
-    is_shut: bool,
-    /// The last turn of the master's that ended.
-    opened: u64,
-    /// The newest that the master told: see [`Snapshot::truncations`].
-    pub(super) truncations: u64,
-    /// The newest that the master told: see [`Snapshot::recalls`].
-    pub(super) recalls: u64,
-    pub(super) moves: HostMoves,
-    /// Regions from this one on have no words here. They may lie beyond the size that this host knows.
-    regions_end: u32,
+    programs: Option<Programs>,
+    pub(super) heard: HostView,
+    /// Of moves that this host takes part in.
+    pub(super) dead: BTreeMap<RegionIndex, Dead>,
 }
 
 impl HostFile {
@@ -92,39 +124,27 @@ impl HostFile {
     }
 
     pub(super) fn managed(&self) -> Option<Arc<Managed>> {
-        guard(&self.memory).managed.clone()
+        guard(&self.memory).managed()
     }
 
     /// What this host knows of the size.
     pub(super) fn known(&self) -> Option<Known> {
         let memory = guard(&self.memory);
-        let size_bytes = memory.managed.as_ref()?.extent.size_bytes();
-        Some(Known { size_bytes, truncations: memory.truncations })
+        Some(known_of(&*memory.managed()?))
     }
 
-    /// Nobody begins I/O from here on. The file, if it is open here.
+    /// Nobody begins I/O from here on. The file, if it is open here and there is anything to wait for.
     pub(super) fn shut(&self, turn: u64) -> Option<Arc<Managed>> {
         let mut memory = guard(&self.memory);
-        if turn <= memory.opened {
-            return None;
-        }
-        memory.is_shut = true;
-        let managed = memory.managed.clone()?;
-        managed.control.gate().shut();
-        Some(managed)
+        let HostMemory { programs, heard, .. } = &mut *memory;
+        heard.stop(programs.as_ref(), turn).then(|| memory.managed()).flatten()
     }
 
     /// I/O goes on, on a file that is so long now.
     pub(super) fn open(&self, turn: u64, known: Known) {
         let mut memory = guard(&self.memory);
-        memory.opened = memory.opened.max(turn);
-        memory.is_shut = false;
-        memory.take_size(known);
-        if let Some(managed) = &memory.managed
-            && managed.control.gate().is_shut()
-        {
-            managed.control.gate().open();
-        }
+        let HostMemory { programs, heard, .. } = &mut *memory;
+        heard.resume(programs.as_ref(), turn, known);
     }
 
     /// Shows what the master answered; the memory is made if there is none. False: the file was truncated since, or a region of it recalled.
@@ -135,67 +155,51 @@ impl HostFile {
         snapshot: &Snapshot,
     ) -> Result<bool, Refusal> {
         let mut memory = guard(&self.memory);
-        if snapshot.truncations < memory.truncations || snapshot.recalls < memory.recalls {
+        if !memory.heard.is_news(&snapshot.news) {
             return Ok(false);
         }
-        if memory.managed.is_none() {
-            let (managed, regions_end) = memory_of(context, files, snapshot)?;
-            (memory.managed, memory.regions_end) = (Some(Arc::new(managed)), regions_end);
+        let is_new = memory.programs.is_none();
+        let HostMemory { programs, heard, dead } = &mut *memory;
+        if programs.is_none() {
+            *programs = Some(memory_of(context, files, snapshot)?);
         }
-        memory.recalls = memory.recalls.max(snapshot.recalls);
-        memory.take_size(Known { size_bytes: snapshot.size_bytes, truncations: snapshot.truncations });
-        let snapshot_end = snapshot.regions.iter().map(|(region, ..)| region.0 + 1).max();
-        memory.regions_end = memory.regions_end.max(snapshot_end.unwrap_or(0));
-        let Some(managed) = &memory.managed else { return Ok(false) };
-        let regions = managed.control.regions();
-        for (region, generation, stripes) in &snapshot.regions {
-            let is_shown = matches!(
-                regions.get(*region),
-                RegionState::Placed { generation: shown, .. } if shown == *generation
-            );
-            if is_shown {
-                continue;
-            }
-            let layout = layout_of(stripes).ok_or_else(|| Refusal::Table {
-                what: format!("the master sent an impossible layout of region {region} of file {}", managed.file),
-            })?;
-            managed.extent.reserve(*region).map_err(memory_fault(managed.file))?;
-            regions.publish_in(memory.moves.motion(*region), managed.file, *region, *generation, &layout)?;
+        let Some(programs) = programs else { return Ok(false) };
+        let forgotten = programs.managed().slots.forgotten();
+        heard.take_news(programs, is_new, &snapshot.news);
+        if is_new {
+            *dead = heard.active().map(|(region, turn)| (region, Dead::of(turn, forgotten))).collect();
         }
-        managed.control.notices().set_leftovers(snapshot.has_leftovers);
-        managed.control.set_life(if snapshot.is_being_made { Life::Making } else { Life::Live });
-        let gate = managed.control.gate();
-        match (memory.is_shut, gate.is_shut()) {
-            (true, false) => gate.shut(),
-            // Shut under a master that is gone.
-            (false, true) => gate.open(),
-            _ => {}
-        }
+        programs.show(snapshot, |region| motion_of(heard, region))?;
         Ok(true)
     }
 }
 
 impl HostMemory {
-    /// The size as the master knows it: the file's own after a cut, else at least that.
-    fn take_size(&mut self, known: Known) {
-        let is_truncated = known.truncations > self.truncations;
-        self.truncations = self.truncations.max(known.truncations);
-        let Some(managed) = &self.managed else { return };
-        // What was drained when the gate was shut is in the master's size.
-        if !is_truncated || !managed.control.gate().is_shut() {
-            managed.extent.extend_to(known.size_bytes);
-            return;
-        }
-        let geometry = RegionGeometry::new(managed.control.region_bytes());
-        managed.extent.truncate_to(known.size_bytes);
-        let count = geometry.count_for(known.size_bytes);
-        (count..self.regions_end).for_each(|region| managed.control.regions().retract(RegionIndex(region)));
-        self.regions_end = self.regions_end.min(count);
+    pub(super) fn take_step(&mut self, message: &Message) -> Result<Then, NotTaken> {
+        self.heard.take_step(self.programs.as_ref(), message)
+    }
+
+    pub(super) fn managed(&self) -> Option<Arc<Managed>> {
+        self.programs.as_ref().map(|programs| Arc::clone(programs.managed()))
     }
 }
 
-/// The file's shared memory: what programs here are using, or new. With the region from which on there are no words in it.
-fn memory_of(context: &Arc<Context>, files: &FileMemory, snapshot: &Snapshot) -> Result<(Managed, u32), Refusal> {
+/// What this host knows of the size. Under the lock of the file's memory: the master's word changes both.
+pub(super) fn known_of(managed: &Managed) -> Known {
+    Known { size_bytes: managed.extent.size_bytes(), truncations: managed.extent.truncations() }
+}
+
+/// In which a word of the region is to be shown.
+fn motion_of(heard: &HostView, region: RegionIndex) -> Motion {
+    match heard.motion(region) {
+        None | Some((Stage::Over, _)) => Motion::Still,
+        Some((Stage::Moving, slot)) => Motion::Moving(slot),
+        Some((Stage::Sealed, slot)) => Motion::Sealed(slot),
+    }
+}
+
+/// The file's shared memory: what programs here are using, or new. Moves that are under way have space for their marks there.
+fn memory_of(context: &Arc<Context>, files: &FileMemory, snapshot: &Snapshot) -> Result<Programs, Refusal> {
     let file = snapshot.file;
     let mut record = context.table().file(file)?.ok_or_else(|| unknown(file))?;
     let placement = context.table().placement(file)?.ok_or_else(|| unknown(file))?;
@@ -203,7 +207,7 @@ fn memory_of(context: &Arc<Context>, files: &FileMemory, snapshot: &Snapshot) ->
     let (memory, regions_end) = match files.adopt(file, &mut record, &regions)? {
         Some(memory) => (memory, MAX_REGIONS),
         None => {
-            record.size_bytes = snapshot.size_bytes;
+            record.size_bytes = snapshot.news.size_bytes;
             let count = regions.keys().next_back().map_or(0, |region| region.0 + 1);
             (files.build(file, &record, count)?.0, 0)
         }
@@ -215,6 +219,10 @@ fn memory_of(context: &Arc<Context>, files: &FileMemory, snapshot: &Snapshot) ->
     managed.control.regions().let_writers_go_on();
     // Only the master can say that anything is durable.
     managed.control.set_durable_size_bytes(None);
-    managed.truncations.store(snapshot.truncations, SeqCst);
-    Ok((managed, regions_end))
+    managed.truncations.store(snapshot.news.truncations, SeqCst);
+    for (_, part) in &snapshot.news.moves {
+        managed.extent.reserve_marks(part.slot).map_err(memory_fault(file))?;
+        let _ = managed.extent.marks(part.slot).take();
+    }
+    Ok(Programs::new(managed, regions_end))
 }

@@ -163,3 +163,19 @@ pub(crate) fn a_master_that_resigns_hands_over_at_once(engine: &dyn Engine) {
     let said = coordinator.table().put(&key(1), b"reader").unwrap_err().to_string();
     assert!(said.contains("reader"), "{said}");
 }
+
+/// The lease outlasts the test: nobody waits for its end.
+pub(crate) fn a_master_that_has_ended_for_certain_is_followed_at_once_and_none_but_it(coordinator: &dyn Coordinator) {
+    let first = elected(coordinator, "first");
+    let (store, term) = (first.table(), first.master().term);
+    store.put(&key(1), b"first").unwrap();
+    drop(first);
+    coordinator.end_term(term).unwrap();
+    assert_eq!(coordinator.master().unwrap(), None);
+    let second = elected(coordinator, "second");
+    assert!(store.put(&key(1), b"late").is_err());
+    // Of a term that is over nothing is left to be ended.
+    coordinator.end_term(term).unwrap();
+    assert_eq!(coordinator.master().unwrap().as_ref(), Some(second.master()));
+    second.table().put(&key(1), b"second").unwrap();
+}

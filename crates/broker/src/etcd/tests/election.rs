@@ -44,20 +44,9 @@ fn the_end_of_a_term_is_reported() {
 #[test]
 fn a_master_that_has_ended_for_certain_is_followed_at_once_and_none_but_it() {
     let Some(etcd) = Etcd::start(&[]) else { return };
-    // A lease that outlasts the test: nobody waits for its end.
-    let coordinator = etcd.coordinator("elected").with_lease(PATIENCE * 100);
-    let first = elected(&coordinator, "first");
-    let (store, term) = (first.table(), first.master().term);
-    store.put(&key(1), b"first").unwrap();
-    drop(first);
-    coordinator.end_term(term).unwrap();
-    assert_eq!(coordinator.master().unwrap(), None);
-    let second = elected(&coordinator, "second");
-    assert!(store.put(&key(1), b"late").is_err());
-    // Of a term that is over nothing is left to be ended.
-    coordinator.end_term(term).unwrap();
-    assert_eq!(coordinator.master().unwrap().as_ref(), Some(second.master()));
-    second.table().put(&key(1), b"second").unwrap();
+    common::a_master_that_has_ended_for_certain_is_followed_at_once_and_none_but_it(
+        &etcd.coordinator("elected").with_lease(PATIENCE * 100),
+    );
 }
 
 #[test]

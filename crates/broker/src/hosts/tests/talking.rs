@@ -1,4 +1,4 @@
-use super::{Event, LONG, echo, host, pair};
+use super::{Event, LONG, Pair, echo, host, pair};
 use crate::hosts::{LinkError, MAX_FRAME_BYTES, MAX_QUESTIONS, Peer};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -71,22 +71,26 @@ fn an_answer_that_is_late_is_dropped_and_the_next_is_the_right_one() {
     assert!(matches!(late, LinkError::Late { .. }) && !late.has_ended(), "{late}");
     assert_eq!(pair.a.ask(b"quick", LONG).unwrap(), b"quick");
     release.send(()).unwrap();
+    drop(pair.a.begin(b"nobody waits", LONG).unwrap().unwrap());
     for number in 0..100_u8 {
         assert_eq!(pair.a.ask(&[number], LONG).unwrap(), [number]);
     }
 }
 
-#[test]
-fn as_many_questions_as_are_allowed_are_heard_at_once_and_notices_pass_them() {
+/// The first one's host answers once as many questions as are allowed have come, and the barrier was met.
+fn waiting_pair() -> (Pair, Arc<Barrier>) {
     let together = Arc::new(Barrier::new(MAX_QUESTIONS + 1));
     let waiting = Arc::clone(&together);
-    let pair = pair(
-        host(move |_, question| {
-            waiting.wait();
-            question
-        }),
-        echo(),
-    );
+    let answer = move |_: &Arc<Peer>, question| {
+        waiting.wait();
+        question
+    };
+    (pair(host(answer), echo()), together)
+}
+
+#[test]
+fn as_many_questions_as_are_allowed_are_heard_at_once_and_notices_pass_them() {
+    let (pair, together) = waiting_pair();
     std::thread::scope(|scope| {
         let askers: Vec<_> = (0..MAX_QUESTIONS)
             .map(|number| {
@@ -100,6 +104,18 @@ fn as_many_questions_as_are_allowed_are_heard_at_once_and_notices_pass_them() {
         together.wait();
         assert!(askers.into_iter().all(|asker| asker.join().unwrap()));
     });
+}
+
+#[test]
+fn questions_are_begun_together_up_to_where_asking_would_wait() {
+    let (pair, together) = waiting_pair();
+    let begin = |number: usize| pair.a.begin(&number.to_le_bytes(), LONG);
+    let asked: Vec<_> = (0..MAX_QUESTIONS).map(|number| begin(number).unwrap().unwrap()).collect();
+    assert!(begin(MAX_QUESTIONS).is_none());
+    together.wait();
+    for (number, asked) in asked.into_iter().enumerate().rev() {
+        assert_eq!(asked.wait().1.unwrap(), number.to_le_bytes());
+    }
 }
 
 #[test]

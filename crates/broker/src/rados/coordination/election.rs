@@ -5,9 +5,10 @@ use super::super::{
 };
 use super::error::RadosTableError;
 use super::objects::{Change, Objects, TABLE};
+use super::salvaging::salvage;
 use super::state::{MASTER, MasterRecord, decode, value_of};
 use super::store::{Fence, RadosTable};
-use crate::coordination::{Candidate, Coordinator, Master, Mastership, boot_time_ms, unique_name};
+use crate::coordination::{Candidate, Coordinator, Master, Mastership, Salvage, boot_time_ms, unique_name};
 use crate::rmt::{MappingStore, RmtError};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -18,7 +19,9 @@ const PROBE: &str = "probe";
 /// Name of the lock.
 const LOCK: &str = "master";
 /// The time after which a master that is not heard of is followed by another.
-const USUAL_LEASE: Duration = Duration::from_secs(4);
+const USUAL_LEASE: Duration = Duration::from_secs(3);
+/// So many times in a lease is it renewed: Ceph, or the way to it, may be slow for most of a lease.
+const RENEWALS: u32 = 6;
 /// A candidate tries again after so long.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -211,9 +214,21 @@ fn record_in(pool: &Arc<Pool>) -> Result<(Option<Vec<u8>>, Option<MasterRecord>)
     Ok((value, record))
 }
 
+/// Takes the lock from the master of a term. Whoever gets it next shuts that master out before it becomes master itself, as ever.
+fn end_term(pool: &Arc<Pool>, term: u64) -> Result<(), RadosTableError> {
+    match record_in(pool)?.1.filter(|record| record.term == term && record.candidate.is_some()) {
+        Some(record) => Ok(pool.break_lock(TABLE, LOCK, &record.cookie)?),
+        None => Ok(()),
+    }
+}
+
 impl Coordinator for RadosCoordinator {
     fn table(&self) -> Box<dyn MappingStore> {
         Box::new(RadosTable::new(Arc::new(self.pool()), None))
+    }
+
+    fn salvage(&self) -> Result<Salvage, RmtError> {
+        Ok(self.with_pool(|pool| salvage(pool))?)
     }
 
     fn master(&self) -> Result<Option<Master>, RmtError> {
@@ -237,6 +252,10 @@ impl Coordinator for RadosCoordinator {
             std::thread::sleep(left.min(RETRY));
         }
     }
+
+    fn end_term(&self, term: u64) -> Result<(), RmtError> {
+        Ok(self.with_pool(|pool| end_term(pool, term))?)
+    }
 }
 
 struct Renewing {
@@ -255,7 +274,7 @@ impl Renewing {
     fn run(&self) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         while !*ended && !self.is_over.load(Ordering::Relaxed) {
-            (ended, _) = self.woken.wait_timeout(ended, self.lease / 4).unwrap_or_else(PoisonError::into_inner);
+            (ended, _) = self.woken.wait_timeout(ended, self.lease / RENEWALS).unwrap_or_else(PoisonError::into_inner);
             if *ended {
                 return;
             }

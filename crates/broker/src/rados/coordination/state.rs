@@ -154,7 +154,9 @@ pub(super) struct MasterRecord {
 impl MasterRecord {
     /// Of the master that follows.
     pub(super) fn after(before: Option<&Self>, candidate: &Candidate, addresses: String, cookie: String) -> Self {
-        let term = before.map_or(0, |before| before.term) + 1;
+        // Servers know the terms of masters whose records were lost with the table; no cluster has had as many as it is seconds old.
+        let seconds = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        let term = before.map_or_else(seconds, |before| before.term) + 1;
         Self { format: FORMAT, term, candidate: Some(candidate.clone()), addresses, cookie }
     }
 

@@ -51,6 +51,13 @@ fn a_master_that_resigns_hands_over_at_once() {
 }
 
 #[test]
+fn a_master_that_has_ended_for_certain_is_followed_at_once_and_none_but_it() {
+    let Some(ceph) = Ceph::start(&["--osds", "1"]) else { return };
+    let lasting = coordinator(&ceph, "elected").with_lease(PATIENCE * 100);
+    common::a_master_that_has_ended_for_certain_is_followed_at_once_and_none_but_it(&lasting);
+}
+
+#[test]
 fn a_record_that_arrives_late_makes_nobody_master() {
     let Some(ceph) = Ceph::start(&["--osds", "1"]) else { return };
     let coordinator = elected_here(&ceph);
