@@ -8,7 +8,7 @@
 
 use crate::process::{self, Level};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
 use std::ffi::{CStr, CString, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use stripewise_capture::call::{Call, Operation};
@@ -267,6 +267,16 @@ pub(crate) fn name_of(descriptor: BorrowedFd<'_>, buffer: &mut PathBuffer) -> us
     rustix::fs::readlinkat_raw(rustix::fs::CWD, link, &mut buffer[..]).unwrap_or(0)
 }
 
+/// Whether `directory` is one and its own absolute name: the kernel's answer for a path without links is had without `/proc`.
+fn is_resolved(directory: &[u8]) -> bool {
+    let Some(rest) = directory.strip_prefix(b"/") else { return false };
+    if rest.split(|byte| *byte == b'/').any(|name| matches!(name, b"" | b"." | b"..")) {
+        return false;
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat2(CWD, directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).is_ok()
+}
+
 /// The absolute name of something in a directory, whether it exists or not: the directory's links are resolved, the
 /// last component's are not.
 pub(crate) fn name_at(directory: c_int, path: &CStr, buffer: &mut PathBuffer) -> usize {
@@ -284,12 +294,15 @@ pub(crate) fn name_at(directory: c_int, path: &CStr, buffer: &mut PathBuffer) ->
     }
     // SAFETY: either AT_FDCWD or what the program passed; the kernel checks it.
     let base = unsafe { BorrowedFd::borrow_raw(directory) };
-    let Ok(opened) =
-        rustix::fs::openat(base, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-    else {
-        return 0;
+    let mut length = if is_resolved(parent) {
+        buffer[..parent.len()].copy_from_slice(parent);
+        parent.len()
+    } else {
+        match rustix::fs::openat(base, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(opened) => name_of(opened.as_fd(), buffer),
+            Err(_) => return 0,
+        }
     };
-    let mut length = name_of(opened.as_fd(), buffer);
     if length == 0 || length + 1 + name.len() > buffer.len() {
         return 0;
     }

@@ -64,9 +64,9 @@ static LIFE: process::Life = process::Life {
         managed::before_fork();
         allocator::before_fork();
     },
-    after_fork_in_parent: || {
+    after_fork_in_parent: |child| {
         allocator::after_fork();
-        managed::after_fork_in_parent();
+        managed::after_fork_in_parent(child);
     },
     free_memory: allocator::after_fork,
     forget_parent: descriptors::forget_captured,

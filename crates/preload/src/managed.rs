@@ -9,6 +9,7 @@
 //! A stub that cannot be opened (another cluster's, no broker) becomes an `Open` without a file: every use fails with
 //! its errno. A program never gets a stub's text for data.
 
+mod agent;
 pub(crate) mod inodes;
 pub(crate) mod link;
 pub(crate) mod record_locks;
@@ -26,10 +27,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use stripewise_capture::format::FileKey;
-use stripewise_store::client::{Client, ClientOptions};
+use stripewise_store::client::{Child, Client, ClientError, ClientOptions};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::{FileError, IoMode, StripedFile};
+
+/// For how long a state directory is waited for that an agent makes.
+const AGENT_PATIENCE: Duration = Duration::from_secs(20);
 
 static ON: AtomicBool = AtomicBool::new(false);
 
@@ -339,7 +344,16 @@ pub(crate) fn client() -> Result<Client, Errno> {
         Connection::Unasked => {}
     }
     let Some(directory) = state.directory.clone() else { return Err(Errno::IO) };
-    match Client::connect(&directory, ClientOptions { waits_for_closes: false, ..ClientOptions::default() }) {
+    if agent::is_missing(&directory) {
+        // A fork takes the lock.
+        drop(state);
+        agent::start();
+        state = self::state();
+        if let Connection::There(client) = &state.client {
+            return Ok(client.clone());
+        }
+    }
+    match connect(&directory) {
         Ok(client) => {
             process::log(Level::Info, &[b"connected to the broker in ", directory.as_os_str().as_bytes()]);
             state.client = Connection::There(client.clone());
@@ -349,6 +363,24 @@ pub(crate) fn client() -> Result<Client, Errno> {
             process::log(Level::Error, &[error.to_string().as_bytes()]);
             state.client = Connection::Refused(error.errno());
             Err(error.errno())
+        }
+    }
+}
+
+/// Connects. What was just started makes the state directory in its own time.
+fn connect(directory: &Path) -> Result<Client, ClientError> {
+    let usual = ClientOptions::default();
+    let connect_patience = if agent::may_start() { usual.patience } else { usual.connect_patience };
+    let options = || ClientOptions { waits_for_closes: false, connect_patience, ..ClientOptions::default() };
+    let give_up_at = Instant::now() + AGENT_PATIENCE;
+    loop {
+        match Client::connect(directory, options()) {
+            Err(ClientError::StateDirectory { source: Errno::NOENT, .. })
+                if agent::is_missing(directory) && Instant::now() < give_up_at =>
+            {
+                let _ = rustix::thread::nanosleep(&rustix::thread::Timespec { tv_sec: 0, tv_nsec: 10_000_000 });
+            }
+            connected => return connected,
         }
     }
 }
@@ -472,9 +504,9 @@ fn end_fork() -> Option<(Option<Client>, process::NoSignals)> {
     Some((client, signals))
 }
 
-pub(crate) fn after_fork_in_parent() {
+pub(crate) fn after_fork_in_parent(child: Child) {
     if let Some((Some(client), _signals)) = end_fork() {
-        client.after_fork_in_parent();
+        client.after_fork_in_parent(child);
     }
 }
 

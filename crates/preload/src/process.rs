@@ -15,6 +15,7 @@ pub(crate) use stripewise_store::signals::NoSignals;
 use crate::LIFE;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use stripewise_store::client::Child;
 
 /// What other modules do in the life of the process. The library's root lists it, because they all use this one.
 pub(crate) struct Life {
@@ -25,7 +26,7 @@ pub(crate) struct Life {
     /// At load, once the library is active.
     pub(crate) adopt_streams: fn(),
     pub(crate) before_fork: fn(),
-    pub(crate) after_fork_in_parent: fn(),
+    pub(crate) after_fork_in_parent: fn(Child),
     /// In a child, first of all, however it was made: the library may allocate again.
     pub(crate) free_memory: fn(),
     /// In a child that has no trace yet.
@@ -153,8 +154,12 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn after_fork_in_parent() {
+    end_fork(Child::OfProgram);
+}
+
+fn end_fork(child: Child) {
     let _errno = Errno::keep();
-    (LIFE.after_fork_in_parent)();
+    (LIFE.after_fork_in_parent)(child);
 }
 
 extern "C" fn after_fork_in_child() {

@@ -3,7 +3,7 @@
 //! One [`Client`] per cluster and process. Control operations (open, create, place, truncate, sync) are requests to the broker over
 //! one socket behind one lock; reads and writes use mapped memory and the servers only. A broker that went away is looked for
 //! again with growing pauses, up to [`ClientOptions::patience`]; the client then says hello to the successor, opens its files again and
-//! repeats the request that was not answered. Once patience has come to its end, further requests try only once, until a broker answers again.
+//! repeats the request that was not answered. Where none comes soon, [`ClientOptions::start_broker`] may start one. Once patience has come to its end, further requests try only once, until a broker answers again.
 //!
 //! Whether this process lives, others see from its process slot (`shared::processes`), a lock that the kernel keeps on a descriptor
 //! that is never closed. Closing any other of that file would drop the lock as well, so none is let in a second time.
@@ -17,6 +17,7 @@ mod handle;
 mod name_changes;
 pub(crate) mod objects;
 mod open_file;
+mod options;
 pub mod record_locks;
 pub(crate) mod rings;
 pub(crate) mod servers;
@@ -24,9 +25,11 @@ pub(crate) mod stub;
 
 pub use connection::SOCKET_NAME;
 pub use error::ClientError;
+pub use fork::{Child, after_fork_in_child, after_fork_in_parent, before_fork};
 pub use handle::Lookup;
 pub use name_changes::{BegunChange, Name, NameChange, Standing};
 pub(crate) use open_file::OpenFile;
+pub use options::{ClientOptions, OpenServer};
 pub use rings::is_making_ring;
 
 use crate::descriptors::{self, Descriptor, Received};
@@ -34,7 +37,6 @@ use crate::lock::{Guard, Lock};
 use crate::packet::PacketError;
 use crate::protocol::{Event, Refusal, Reply, Request};
 use crate::server::stations::Stations;
-use crate::server::{ObjectStore, ServerError};
 use crate::shared::process_slot::{Incarnation, ProcessSlot};
 use crate::shared::processes::Processes;
 use crate::state::AGENT;
@@ -52,42 +54,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
-use stripewise_layout::{FileId, ServerId, ServerUrl};
+use stripewise_layout::FileId;
 
-/// Opens a server; [`crate::server::open`] unless a test puts faults before it.
-pub type OpenServer =
-    fn(&str, ServerId, &str, &ServerUrl, Option<&Arc<Stations>>) -> Result<Box<dyn ObjectStore>, ServerError>;
-
-/// How a client waits and what it keeps open. The default is for an application's process.
-#[derive(Clone, Debug)]
-pub struct ClientOptions {
-    /// Lowest number for the library's own descriptors; [`descriptors::default_base`] unless given.
-    pub descriptor_base: Option<RawFd>,
-    /// Most object descriptors kept open; fewer where the hard limit of open files leaves less room.
-    pub object_descriptors: usize,
-    /// How long the first connection is tried for.
-    pub connect_patience: Duration,
-    /// How long a lost broker is waited for, and a file that another holds exclusively.
-    pub patience: Duration,
-    /// Whether the close of a file that leaves nothing to be recorded returns only when the broker knows of it. Without, it knows an instant later, as of
-    /// a process that ended.
-    pub waits_for_closes: bool,
-    /// Opens each server at its first use.
-    pub open_server: OpenServer,
-}
-
-impl Default for ClientOptions {
-    fn default() -> Self {
-        Self {
-            descriptor_base: None,
-            object_descriptors: 4096,
-            connect_patience: Duration::from_secs(2),
-            patience: Duration::from_secs(20),
-            waits_for_closes: true,
-            open_server: crate::server::open,
-        }
-    }
-}
+/// A successor that stood ready has taken over before pauses grow to this; otherwise one is started, where the options say how.
+const SUCCESSORS_PAUSE: Duration = Duration::from_millis(64);
 
 /// A handle on the process's client; clones share it.
 #[derive(Clone)]
@@ -136,6 +106,8 @@ struct Control {
     linked: Vec<FileId>,
     /// Calls on names that returned while no broker could be told.
     untold: Vec<name_changes::Untold>,
+    /// Calls on names that were reported on this connection without an answer. The next answer says that the broker has taken them in.
+    unconfirmed: Vec<name_changes::Untold>,
     /// A request has waited in vain for a broker; the next ones do not wait again until one answers.
     given_up: bool,
 }
@@ -147,20 +119,25 @@ impl Core {
         let run = rustix::fs::open(state_directory.join("run"), flags, Mode::empty())
             .map_err(|source| ClientError::StateDirectory { path: state_directory.to_owned(), source })?;
         let run = Descriptor::raise(run, base);
-        // An agent that finds no master elects one first.
-        let has_agent = rustix::fs::statat(&run, AGENT, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-        let patience =
-            if has_agent { options.connect_patience.max(options.patience) } else { options.connect_patience };
-        let (connection, welcome) = first_connection(&run, base, patience).map_err(|error| match error {
-            PacketError::Os(source) => ClientError::Unreachable { path: state_directory.to_owned(), source },
-            other => ClientError::Packet(other),
+        let (connection, welcome) = first_connection(&run, base, &options).map_err(|error| {
+            let path = state_directory.to_owned();
+            match (error, agent_patience(&run)) {
+                (PacketError::Os(_) | PacketError::Closed, Some(_)) => {
+                    ClientError::NoAgent { path, waited_s: patience_with(&run, &options).as_secs() }
+                }
+                (PacketError::Os(source), None) => ClientError::Unreachable { path, source },
+                (other, _) => ClientError::Packet(other),
+            }
         })?;
+        // What waits for a successor waits for a change of master too.
+        let patience = options.patience.max(agent_patience(&run).unwrap_or_default());
+        let options = ClientOptions { patience, ..options };
         let (cluster, servers, names, shared, mut descriptors) = match welcome {
             Answer {
                 reply: Reply::Welcome { cluster, servers, managed, expected, min_sizes, shared },
                 descriptors,
             } => (cluster, servers, ManagedNames { managed, expected, min_sizes }, shared, descriptors.into_iter()),
-            Answer { reply: Reply::Refused(refusal), .. } => return Err(ClientError::Refused(refusal)),
+            Answer { reply: Reply::Refused(refusal), .. } => return Err(connection.not_welcome(refusal)),
             Answer { reply, .. } => return Err(unexpected("Hello", &reply)),
         };
         let processes = descriptors.next().ok_or_else(|| missing_descriptors("Hello"))?;
@@ -201,6 +178,7 @@ impl Core {
                 linked: Vec::new(),
                 fork: fork::Pending::default(),
                 untold: Vec::new(),
+                unconfirmed: Vec::new(),
                 given_up: false,
             }),
             options,
@@ -327,22 +305,31 @@ impl Core {
         let along = if control.linked.is_empty() { None } else { self.say_linked(control, request) };
         let request = along.as_ref().unwrap_or(request);
         self.requests.fetch_add(1, Relaxed);
-        let give_up_at = if control.given_up { now() } else { now() + self.options.patience };
+        let mut give_up_at = if control.given_up { now() } else { now() + self.options.patience };
         let mut pause = Duration::from_millis(1);
+        let mut start_broker = self.options.start_broker;
         loop {
-            let result = match &control.connection {
+            let result = match &mut control.connection {
                 Some(connection) => connection.call(request, descriptors).map_err(ClientError::Packet),
-                None => self.reconnect(control).and_then(|()| match &control.connection {
+                None => self.reconnect(control).and_then(|()| match &mut control.connection {
                     Some(connection) => connection.call(request, descriptors).map_err(ClientError::Packet),
                     None => Err(ClientError::Packet(PacketError::Closed)),
                 }),
             };
             control.given_up &= result.is_err();
+            if result.is_ok() {
+                control.unconfirmed.clear();
+            }
             match result {
                 Ok(Answer { reply: Reply::Refused(refusal), .. }) => return Err(ClientError::Refused(refusal)),
                 Ok(answer) => return Ok(answer),
                 Err(ClientError::Packet(PacketError::Closed) | ClientError::Unreachable { .. }) => {
                     control.connection = None;
+                    if (pause >= SUCCESSORS_PAUSE || now() >= give_up_at)
+                        && start_broker.take().is_some_and(|start| start(&self.state_directory))
+                    {
+                        give_up_at = now() + self.options.patience;
+                    }
                     if now() >= give_up_at {
                         control.given_up = true;
                         let waited_s = self.options.patience.as_secs();
@@ -362,12 +349,15 @@ impl Core {
 
     /// Connects to a successor (or, in a child, to the broker) and tells it who this is and what it has open.
     fn reconnect(&self, control: &mut Control) -> Result<(), ClientError> {
+        // Whether a broker that is lost has heard of them nobody knows.
+        let unconfirmed = std::mem::take(&mut control.unconfirmed);
+        control.untold.extend(unconfirmed);
         let unreachable = |source| ClientError::Unreachable { path: self.state_directory.clone(), source };
-        let connection = Connection::open(self.run.as_fd(), self.base).map_err(unreachable)?;
+        let mut connection = Connection::open(self.run.as_fd(), self.base).map_err(unreachable)?;
         match connection.hello_again()? {
             Reply::Welcome { cluster, .. } if cluster == self.cluster => {}
             Reply::Welcome { .. } => return Err(ClientError::OtherState { path: self.state_directory.clone() }),
-            Reply::Refused(refusal) => return Err(ClientError::Refused(refusal)),
+            Reply::Refused(refusal) => return Err(connection.not_welcome(refusal)),
             reply => return Err(unexpected("Hello", &reply)),
         }
         let table = rustix::fs::statat(&self.run, "processes", AtFlags::empty())
@@ -393,7 +383,7 @@ impl Core {
             connection.call(&Request::Lane, &[file])?;
         }
         while let Some(untold) = control.untold.last() {
-            untold.report(&connection)?;
+            untold.report(&mut connection)?;
             control.untold.pop();
         }
         control.connection = Some(connection);
@@ -419,16 +409,36 @@ impl Drop for Core {
     }
 }
 
-fn first_connection(run: &Descriptor, base: RawFd, patience: Duration) -> Result<(Connection, Answer), PacketError> {
-    let give_up_at = now() + patience;
+/// For how long the broker's place may be empty, as the agent of this host says; `None`: a broker serves one host alone, or there was no agent here yet.
+fn agent_patience(run: &Descriptor) -> Option<Duration> {
+    rustix::fs::statat(run, AGENT, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let note = rustix::fs::openat(run, AGENT, flags, Mode::empty());
+    let mut seconds = [0; 8];
+    let read = note.and_then(|note| rustix::io::pread(&note, &mut seconds, 0));
+    Some(Duration::from_secs(if read == Ok(seconds.len()) { u64::from_le_bytes(seconds) } else { 0 }))
+}
+
+/// For how long a first connection is tried. An agent may be about to come: it says so when it begins to look for a master.
+fn patience_with(run: &Descriptor, options: &ClientOptions) -> Duration {
+    let usual = options.connect_patience;
+    agent_patience(run).map_or(usual, |agents| usual.max(options.patience).max(agents))
+}
+
+fn first_connection(
+    run: &Descriptor,
+    base: RawFd,
+    options: &ClientOptions,
+) -> Result<(Connection, Answer), PacketError> {
+    let begun = now();
     loop {
-        let result = Connection::open(run.as_fd(), base).map_err(PacketError::Os).and_then(|connection| {
+        let result = Connection::open(run.as_fd(), base).map_err(PacketError::Os).and_then(|mut connection| {
             let welcome = connection.hello()?;
             Ok((connection, welcome))
         });
         match result {
             Err(PacketError::Closed | PacketError::Os(Errno::CONNREFUSED | Errno::NOENT | Errno::AGAIN))
-                if now() < give_up_at =>
+                if now() < begun + patience_with(run, options) =>
             {
                 sleep(Duration::from_millis(10));
             }

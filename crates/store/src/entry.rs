@@ -12,7 +12,8 @@ mod user;
 
 pub use user::User;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use crate::nameless;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -122,8 +123,16 @@ impl DirectoryEntry {
     ///
     /// `EXIST` if the name is taken, `XDEV` from another file system, otherwise that of `linkat`.
     pub fn link(&self, file: impl AsFd) -> rustix::io::Result<()> {
-        let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-        rustix::fs::linkat(CWD, link, &self.directory, &self.name, AtFlags::SYMLINK_FOLLOW)
+        nameless::link(file, &self.directory, &self.name)
+    }
+
+    /// Gives what stands here the name `to` as well, which must be free. A link is not followed.
+    ///
+    /// # Errors
+    ///
+    /// `EXIST` if the name is taken; `PERM`, `OPNOTSUPP` or `MLINK` where the file system gives a file no second name; otherwise that of `linkat`.
+    pub fn link_as(&self, to: &Self) -> rustix::io::Result<()> {
+        rustix::fs::linkat(&self.directory, &self.name, &to.directory, &to.name, AtFlags::empty())
     }
 
     /// Renames what stands here to `to`, whatever stands there.
@@ -135,14 +144,30 @@ impl DirectoryEntry {
         rustix::fs::renameat(&self.directory, &self.name, &to.directory, &to.name)
     }
 
-    /// Renames what stands here to `to`, which must be free.
+    /// Renames what stands here to `to`, which must be free. Where the file system cannot look at that, the file has both names for a moment, and keeps both
+    /// after a crash.
     ///
     /// # Errors
     ///
-    /// `EXIST` if `to` is taken, `INVAL` where the file system cannot look at that, otherwise that
-    /// of `renameat2`.
+    /// `EXIST` if `to` is taken, otherwise that of `renameat2`, `linkat` or `unlinkat`.
     pub fn rename(&self, to: &Self) -> rustix::io::Result<()> {
-        rustix::fs::renameat_with(&self.directory, &self.name, &to.directory, &to.name, RenameFlags::NOREPLACE)
+        match rustix::fs::renameat_with(&self.directory, &self.name, &to.directory, &to.name, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => self.link_as(to).and_then(|()| self.unlink()),
+            renamed => renamed,
+        }
+    }
+
+    /// As [`Self::rename`] to a name that nobody else gives, so that it is enough to look whether it is free.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::rename`].
+    pub fn rename_aside(&self, to: &Self) -> rustix::io::Result<()> {
+        match rustix::fs::renameat_with(&self.directory, &self.name, &to.directory, &to.name, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) if to.stat()?.is_some() => Err(Errno::EXIST),
+            Err(Errno::INVAL | Errno::NOSYS) => self.replace(to),
+            renamed => renamed,
+        }
     }
 
     /// What stands here and what stands at `other` change places.

@@ -37,7 +37,11 @@ impl ToErrno for ClientError {
     fn errno(&self) -> Errno {
         match self {
             ClientError::StateDirectory { source, .. } | ClientError::Os { source, .. } => *source,
-            ClientError::Unreachable { .. } | ClientError::Lost { .. } | ClientError::Unexpected { .. } => Errno::IO,
+            ClientError::Unreachable { .. }
+            | ClientError::NoAgent { .. }
+            | ClientError::Lost { .. }
+            | ClientError::OtherVersion { .. }
+            | ClientError::Unexpected { .. } => Errno::IO,
             ClientError::Packet(packet) => packet.errno(),
             ClientError::Refused(refusal) => refusal.errno(),
             ClientError::NoProcessSlot => Errno::AGAIN,

@@ -154,6 +154,15 @@ impl Obstacle {
             Self::Capabilities => "run a copy without them (setcap -r)",
         }
     }
+
+    /// The command that mounts a directory so that the program can use it. A mount serves the one who made it, by all ids of a process, unless it lets others in.
+    #[must_use]
+    pub fn mount(self) -> &'static str {
+        match self {
+            Self::SetUser | Self::SetGroup => "stripewise mount DIR --allow-other",
+            Self::Static | Self::Go | Self::Loader | Self::Machine | Self::Capabilities => "stripewise mount DIR",
+        }
+    }
 }
 
 /// Why the preload library cannot be loaded into the ELF file of this head (in a [`HeadBuffer`]); none when the head shows nothing of the kind.

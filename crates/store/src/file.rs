@@ -32,6 +32,7 @@ mod piece;
 mod reason;
 mod request;
 mod retry;
+mod space;
 mod sub_request;
 mod syncing;
 mod together;
@@ -40,6 +41,7 @@ mod trial;
 mod upkeep;
 
 pub use error::FileError;
+pub use space::SpaceChange;
 
 use self::core::FileCore;
 use crate::client::OpenFile;

@@ -7,15 +7,17 @@
 //!
 //! It outlives a change of broker: the successor is asked at the next [`Observer::meet`], and the files' memory is the same.
 
+mod hosts;
+mod rings;
+
 use crate::client::{Client, ClientError};
 use crate::protocol::{Admin, ObservedFile, Reply, Request};
-use crate::shared::control::{ControlBlock, Life};
-use crate::shared::extent::Extent;
 use crate::shared::process_slot::ProcessSlot;
 pub use crate::shared::recent::Noted;
-use crate::shared::slots::{RINGS, Slots};
+pub use hosts::{HostStream, HostsObserver};
+pub use rings::{FileRings, RingsError};
 use rustix::fd::OwnedFd;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use stripewise_layout::FileId;
 
 /// What one thread of a process did on one file since the last look.
@@ -27,7 +29,7 @@ pub struct Stream<'a> {
     pub region_bytes: u64,
     /// One for each living process; a later process may get the number of a dead one.
     pub process: ProcessSlot,
-    /// The ring that they were noted in, below [`RINGS`]. A thread keeps to one as long as no other is in it; threads beyond the number of a process's own
+    /// The ring that they were noted in, below [`RINGS`](crate::shared::slots::RINGS). A thread keeps to one as long as no other is in it; threads beyond the number of a process's own
     /// rings share the last ones.
     pub lane: usize,
     /// Those that are known, in the order in which they ended.
@@ -52,44 +54,11 @@ pub struct Watched {
 struct Memory {
     path: String,
     region_bytes: u64,
-    /// Device and inode of the slots.
-    identity: (u64, u64),
-    control: ControlBlock,
-    extent: Extent,
-    slots: Slots,
-    /// By process and lane: the request that is read next.
-    next: HashMap<(u16, usize), u64>,
-    /// Processes whose rings are read: those that have the file open, and such as left something there.
-    processes: Vec<ProcessSlot>,
-    /// Drains since anything came.
-    quiet: u32,
+    rings: FileRings,
 }
 
-/// A file that is quiet for so many drains is looked at for new processes less often.
-const QUIET: u32 = 500;
-/// Every so many times.
+/// Quiet files are looked at for new processes every so many times.
 const QUIET_TURN: u64 = 10;
-
-impl Memory {
-    /// Finds processes that are new. A look at the whole table, of which most is empty.
-    fn find_processes(&mut self) {
-        let users: std::collections::HashSet<ProcessSlot> = self.slots.users().map(|(process, _)| process).collect();
-        let mut processes = std::mem::take(&mut self.processes);
-        processes.clear();
-        let has_news = |process: &ProcessSlot| (0..RINGS).any(|lane| self.next_of(*process, lane).is_some());
-        processes.extend(self.slots.ever_used().filter(|process| users.contains(process) || has_news(process)));
-        self.processes = processes;
-    }
-
-    /// The request of a lane from which on nothing was read, if there is any.
-    fn next_of(&self, process: ProcessSlot, lane: usize) -> Option<u64> {
-        let recent = self.slots.recent(process, lane)?;
-        match self.next.get(&(process.0, lane)) {
-            Some(next) => (recent.count() != *next).then_some(*next),
-            None => self.control.notices().observation().and_then(|number| recent.first_of(number)),
-        }
-    }
-}
 
 /// Watches until dropped; then, with the client's last handle, processes stop noting.
 pub struct Observer {
@@ -141,23 +110,22 @@ impl Observer {
                 break;
             }
         }
-        let is_gone = |memory: &Memory| memory.control.life() == Life::Gone;
-        let gone: Vec<FileId> =
-            self.files.iter().filter(|(_, memory)| is_gone(memory)).map(|(file, _)| *file).collect();
+        let gone = self.files.iter().filter(|(_, memory)| memory.rings.is_gone());
+        let gone: Vec<FileId> = gone.map(|(file, _)| *file).collect();
         gone.iter().for_each(|file| drop(self.files.remove(file)));
         self.turns += 1;
         let is_turn = self.turns.is_multiple_of(QUIET_TURN);
-        let checked = self.files.values_mut().filter(|memory| is_turn || memory.quiet < QUIET);
-        checked.for_each(Memory::find_processes);
+        let checked = self.files.values_mut().filter(|memory| is_turn || !memory.rings.is_quiet());
+        checked.for_each(|memory| memory.rings.find_processes());
         Ok(gone)
     }
 
     fn take_in(&mut self, observed: ObservedFile) -> Result<(), ClientError> {
         let file = observed.file;
         let asked = self.client.request(&Request::Admin(Admin::ObservedMemory { file }), &[]);
-        let (control, extent, slots) = match asked {
+        let along = match asked {
             Ok((Reply::Opened { .. }, descriptors)) => match <[OwnedFd; 3]>::try_from(descriptors) {
-                Ok([control, extent, slots]) => (control, extent, slots),
+                Ok(along) => along,
                 Err(found) => {
                     let what = format!("{} descriptors", found.len());
                     return Err(ClientError::Unexpected { request: "ObservedMemory", what });
@@ -168,27 +136,19 @@ impl Observer {
             Err(ClientError::Refused(_)) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let fault = |source| ClientError::Os { action: "mapping a file's shared memory", source };
-        let found = rustix::fs::fstat(&slots).map_err(fault)?;
-        let identity = (found.st_dev, found.st_ino);
-        if let Some(known) = self.files.get_mut(&file).filter(|known| known.identity == identity) {
+        let fault = |error: RingsError| match error {
+            RingsError::Os(source) => ClientError::Os { action: "mapping a file's shared memory", source },
+            RingsError::Control(error) => {
+                ClientError::Unexpected { request: "ObservedMemory", what: error.to_string() }
+            }
+        };
+        let identity = FileRings::identity_of(&along[2]).map_err(|errno| fault(errno.into()))?;
+        if let Some(known) = self.files.get_mut(&file).filter(|known| known.rings.has(identity)) {
             known.path = observed.path;
             return Ok(());
         }
-        let control = ControlBlock::open(&control, file, false)
-            .map_err(|error| ClientError::Unexpected { request: "ObservedMemory", what: error.to_string() })?;
-        let memory = Memory {
-            path: observed.path,
-            region_bytes: observed.region_bytes,
-            identity,
-            control,
-            extent: Extent::open(&extent, false).map_err(fault)?,
-            slots: Slots::open_to_watch(&slots).map_err(fault)?,
-            next: HashMap::new(),
-            processes: Vec::new(),
-            quiet: 0,
-        };
-        self.files.insert(file, memory);
+        let rings = FileRings::map(file, &along).map_err(fault)?;
+        self.files.insert(file, Memory { path: observed.path, region_bytes: observed.region_bytes, rings });
         Ok(())
     }
 
@@ -198,31 +158,18 @@ impl Observer {
             file: *file,
             path: memory.path.clone(),
             region_bytes: memory.region_bytes,
-            size_bytes: memory.extent.size_bytes(),
+            size_bytes: memory.rings.size_bytes(),
         })
     }
 
     /// Hands over what came since the last time from processes that are known, stream by stream in the order of files, processes and lanes. What
     /// others noted waits for [`Self::meet`].
     pub fn drain(&mut self, mut see: impl FnMut(&Stream<'_>)) {
-        let mut requests = Vec::new();
         for (file, memory) in &mut self.files {
-            memory.quiet = memory.quiet.saturating_add(1);
-            for number in 0..memory.processes.len() {
-                let process = memory.processes[number];
-                for lane in 0..RINGS {
-                    let Some(next) = memory.next_of(process, lane) else { continue };
-                    requests.clear();
-                    let Some(recent) = memory.slots.recent(process, lane) else { continue };
-                    let (end, missed) = recent.read(next, |request| requests.push(request));
-                    memory.next.insert((process.0, lane), end);
-                    memory.quiet = 0;
-                    if !requests.is_empty() || missed > 0 {
-                        let region_bytes = memory.region_bytes;
-                        see(&Stream { file: *file, region_bytes, process, lane, requests: &requests, missed });
-                    }
-                }
-            }
+            let (file, region_bytes) = (*file, memory.region_bytes);
+            memory.rings.read(|process, lane, requests, missed| {
+                see(&Stream { file, region_bytes, process, lane, requests, missed });
+            });
         }
     }
 }

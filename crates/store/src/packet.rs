@@ -1,6 +1,7 @@
 //! Packets with descriptors over a `SOCK_SEQPACKET` Unix socket.
 
 use crate::protocol::MAX_PACKET_BYTES;
+use crate::zeroed::zeroed;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -85,16 +86,28 @@ pub fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[Borrowe
     }
 }
 
-/// Waits for one message and the descriptors that came with it (closed on exec).
+/// Room for any packet, used for one after the other. Packets are short, most of them of some 30 bytes, and pages that none has reached take no memory.
+#[derive(Debug)]
+pub struct Buffer(Box<[u8]>);
+
+impl Default for Buffer {
+    fn default() -> Self {
+        // SAFETY: zero is a byte.
+        Self(unsafe { zeroed(MAX_PACKET_BYTES) })
+    }
+}
+
+/// Waits for one message and the descriptors that came with it (closed on exec). On a socket with a limit of time the wait ends with
+/// [`PacketError::Os`] of [`Errno::AGAIN`].
 ///
 /// # Errors
 ///
 /// [`PacketError::Closed`], [`PacketError::Malformed`], [`PacketError::Truncated`] also where
 /// descriptors were lost, or [`PacketError::Os`].
-pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Vec<OwnedFd>), PacketError> {
+pub fn receive<T: DeserializeOwned>(socket: impl AsFd, buffer: &mut Buffer) -> Result<(T, Vec<OwnedFd>), PacketError> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let (message, flags) = receive_into(socket, &mut control);
+    let (message, flags) = receive_into(socket, buffer, &mut control);
     let descriptors = control
         .drain()
         .filter_map(|message| match message {
@@ -115,34 +128,17 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Vec<OwnedFd
 /// # Errors
 ///
 /// Those of [`receive`]; descriptors that were left are none.
-pub fn receive_message<T: DeserializeOwned>(socket: impl AsFd) -> Result<T, PacketError> {
-    receive_into(socket, &mut RecvAncillaryBuffer::new(&mut [])).0
+pub fn receive_message<T: DeserializeOwned>(socket: impl AsFd, buffer: &mut Buffer) -> Result<T, PacketError> {
+    receive_into(socket, buffer, &mut RecvAncillaryBuffer::new(&mut [])).0
 }
 
-/// Waits for a packet, which stays where it is, and returns its length in bytes.
-fn wait_for_packet(socket: impl AsFd) -> Result<usize, Errno> {
-    loop {
-        // Of a packet that is longer than the buffer the kernel says the whole length.
-        let mut nothing: [u8; 0] = [];
-        match rustix::net::recv(&socket, &mut nothing[..], RecvFlags::PEEK | RecvFlags::TRUNC) {
-            Err(Errno::INTR) => {}
-            result => return result.map(|(_, length)| length),
-        }
-    }
-}
-
-/// Packets are short, most of them of some 30 bytes: memory for the longest possible one would cost more than the packet.
 fn receive_into<T: DeserializeOwned>(
     socket: impl AsFd,
+    Buffer(bytes): &mut Buffer,
     control: &mut RecvAncillaryBuffer<'_>,
 ) -> (Result<T, PacketError>, ReturnFlags) {
-    let length = match wait_for_packet(&socket) {
-        Ok(length) => length,
-        Err(errno) => return (Err(errno.into()), ReturnFlags::empty()),
-    };
-    let mut bytes = vec![0; length.min(MAX_PACKET_BYTES)];
     let received = loop {
-        let mut buffers = [IoSliceMut::new(&mut bytes)];
+        let mut buffers = [IoSliceMut::new(bytes)];
         match rustix::net::recvmsg(&socket, &mut buffers, control, RecvFlags::CMSG_CLOEXEC) {
             Err(Errno::INTR) => {}
             Err(errno) => return (Err(errno.into()), ReturnFlags::empty()),
@@ -165,20 +161,21 @@ mod tests {
     #[test]
     fn messages_and_descriptors_arrive_and_closing_is_seen() {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let mut buffer = Buffer::default();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"hello").unwrap();
         send(&a, &("open", 7u64), &[file.as_fd()]).unwrap();
         send(&a, &("plain", 8u64), &[]).unwrap();
-        let ((word, number), mut descriptors) = receive::<(String, u64)>(&b).unwrap();
+        let ((word, number), mut descriptors) = receive::<(String, u64)>(&b, &mut buffer).unwrap();
         assert_eq!((word.as_str(), number, descriptors.len()), ("open", 7, 1));
         let mut passed = std::fs::File::from(descriptors.remove(0));
         let mut text = String::new();
         passed.rewind().unwrap();
         passed.read_to_string(&mut text).unwrap();
         assert_eq!(text, "hello");
-        assert_eq!(receive::<(String, u64)>(&b).unwrap().0, ("plain".to_owned(), 8));
+        assert_eq!(receive::<(String, u64)>(&b, &mut buffer).unwrap().0, ("plain".to_owned(), 8));
         assert!(matches!(send(&a, &vec![0u8; MAX_PACKET_BYTES + 1], &[]), Err(PacketError::Truncated)));
         drop(a);
-        assert!(matches!(receive::<u8>(&b), Err(PacketError::Closed)));
+        assert!(matches!(receive::<u8>(&b, &mut buffer), Err(PacketError::Closed)));
     }
 }

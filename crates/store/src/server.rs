@@ -18,6 +18,7 @@ pub mod rados;
 pub mod stations;
 pub mod store;
 pub mod submission;
+pub mod throttle;
 pub mod transfer;
 pub mod watched;
 

@@ -9,7 +9,7 @@
 //! | `run/` | `broker.sock`, and the memory that processes share (see [`crate::shared`]) |
 //! | `broker.lock` | lock of the broker; contains its process id |
 //! | `host` | identity of the one host that uses this state directory; shared memory and kernel locks exist on one host only |
-//! | `drained` | names of servers on which nothing new is placed (`stripewise evacuate`) |
+//! | `drained` | names of servers on which nothing new is placed (`stripewise evacuate`); those of a cluster of several hosts are in its table |
 //! | `daemon` | lock of the cluster's daemon; contains its process id |
 //! | `plans/` | plans that were applied |
 //! | `log` | actions of brokers, one line each |
@@ -39,10 +39,11 @@ use crate::log_line::log_line;
 use error::fault_of;
 use own_files::{DIRECTORY, check_copied_stubs, check_owner, other_owner, own_directory, read_own, replace_at};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The inodes of all stubs, in `run/` (`crate::shared::inodes`).
 pub const INODES: &str = "inodes";
@@ -79,10 +80,12 @@ impl Drop for BrokerLock {
     }
 }
 
-/// In `run/` of a host of a cluster that has many: its broker's place may be empty for some seconds.
+/// In `run/` of a host of a cluster that has many: for how many seconds its broker's place may be empty while a master is elected.
 pub const AGENT: &str = "agent";
 /// In `run/`: the term in which an agent of this host was last elected master.
 const MASTERSHIP: &str = "mastership";
+/// In `run/`: see [`StateDirectory::note_leaving`].
+const LEAVING: &str = "leaving";
 
 impl StateDirectory {
     /// Opens this user's state directory, making what is missing of it (0700).
@@ -151,13 +154,14 @@ impl StateDirectory {
         replace_at(&self.root, name, bytes)
     }
 
-    /// Says to programs that this host has an agent.
+    /// Says to programs that this host has an agent, and for how long its place may be empty.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::open_shared`].
-    pub fn note_agent(&self) -> rustix::io::Result<()> {
-        self.open_shared(AGENT, OFlags::RDWR | OFlags::CREATE).map(drop)
+    /// Those of [`Self::open_shared`], and of writing.
+    pub fn note_agent(&self, patience: Duration) -> rustix::io::Result<()> {
+        let file = self.open_shared(AGENT, OFlags::RDWR | OFlags::CREATE)?;
+        rustix::io::pwrite(&file, &patience.as_secs().to_le_bytes(), 0).map(drop)
     }
 
     /// Notes for the next agent of this host that this one is the cluster's master in `term`.
@@ -176,6 +180,28 @@ impl StateDirectory {
         let file = self.open_shared(MASTERSHIP, OFlags::RDONLY).ok()?;
         let mut term = [0; 8];
         (rustix::io::pread(&file, &mut term, 0).ok()? == term.len()).then(|| u64::from_le_bytes(term))
+    }
+
+    /// Notes that an agent of this host ends while other hosts may take a file for open here, or that this has been settled since: by an agent that
+    /// has left, or that serves.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::open_shared`], and of removing the file.
+    pub fn note_leaving(&self, is_leaving: bool) -> rustix::io::Result<()> {
+        if is_leaving {
+            return self.open_shared(LEAVING, OFlags::RDWR | OFlags::CREATE).map(drop);
+        }
+        match rustix::fs::unlinkat(&self.run, LEAVING, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Whether an agent has ended, or is just ending, that may have left this to somebody else.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.open_shared(LEAVING, OFlags::RDONLY).is_ok()
     }
 
     /// Opens a file of shared memory in `run/`.

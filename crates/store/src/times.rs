@@ -1,7 +1,8 @@
 //! Modification times, which stubs take over from shared memory.
 
-use rustix::fd::{AsFd, AsRawFd};
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT};
+use crate::nameless;
+use rustix::fd::AsFd;
+use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
 
 /// A time in ns since 1970.
 #[must_use]
@@ -17,6 +18,5 @@ pub(crate) fn timespec(ns: u64) -> Timespec {
 pub fn set_modified_ns(file: impl AsFd, modified_ns: u64) -> rustix::io::Result<()> {
     let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT as _ };
     let times = Timestamps { last_access: unchanged, last_modification: timespec(modified_ns) };
-    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    rustix::fs::utimensat(CWD, link, &times, AtFlags::empty())
+    nameless::set_times(file, &times)
 }

@@ -97,6 +97,8 @@ pub(crate) fn open_behind(descriptor: BorrowedFd<'_>, status: &Stat) -> Option<&
     if !is_on() || !may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino)) {
         return None;
     }
+    // Once for all that is done here, each of which would block them for itself.
+    let _signals = process::NoSignals::begin();
     let identity = (status.st_dev, status.st_ino);
     // Where this process has it open already, without a look at its text.
     let known = open_of_inode(identity).and_then(|open| open.file().ok().map(StripedFile::id));

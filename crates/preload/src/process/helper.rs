@@ -2,12 +2,13 @@
 //!
 //! Such a child shares all memory with its parent but not its descriptors: what it opened would stand in the client's tables under numbers that are
 //! something else in the parent. So it makes a helper, a true fork with memory of its own, and waits for it. The helper shares no change with anybody
-//! but through descriptors that were open before.
+//! but through descriptors that were open before, and what the client notes of the fork is gone again when the helper has begun.
 
-use super::{NoSignals, after_fork_in_parent, before_fork, begin_child};
+use super::{NoSignals, before_fork, begin_child, end_fork};
 use crate::LIFE;
 use rustix::io::Errno;
 use std::ffi::{c_int, c_long};
+use stripewise_store::client::Child;
 
 /// Does `work` in a helper and returns its answer.
 pub(crate) fn run(work: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
@@ -27,7 +28,7 @@ pub(crate) fn run(work: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno>
         unsafe { libc::syscall(libc::SYS_exit_group, c_long::from(status)) };
     }
     let failed = super::errno();
-    after_fork_in_parent();
+    end_fork(Child::Helper);
     if child < 0 {
         return Err(Errno::from_raw_os_error(failed));
     }

@@ -73,7 +73,7 @@ fn report_if_large(descriptor: c_int, least: u64) {
     let length = capture::name_of(borrowed, &mut buffer);
     let path = Path::new(OsStr::from_bytes(&buffer[..length]));
     let Ok(client) = client() else { return };
-    if client.min_size_at(path).is_some_and(|min_bytes| size_bytes > min_bytes)
+    if client.min_size_above(path).is_some_and(|(_, min_bytes)| size_bytes > min_bytes)
         && let Err(error) = client.closing(borrowed)
     {
         process::log(Level::Warn, &[&buffer[..length], b" stays an ordinary file: ", error.to_string().as_bytes()]);

@@ -5,6 +5,7 @@ use super::failure::failed;
 use libc::{c_int, c_uint};
 use rustix::io::Errno;
 use stripewise_layout::FileOffset;
+use stripewise_store::file::SpaceChange;
 
 /// `fsync`, or `fdatasync`.
 pub(crate) fn sync(open: &Open, data_only: bool) -> Result<(), Errno> {
@@ -29,7 +30,7 @@ pub(crate) fn truncate(open: &Open, length: i64) -> Result<(), Errno> {
     file.truncate(length).map_err(|error| failed(&error))
 }
 
-/// Allocation, with or without a longer file. Holes cannot be made, nor ranges moved.
+/// Allocation, with or without a longer file, and zeros. Ranges cannot be moved.
 pub(crate) fn allocate(open: &Open, mode: c_int, offset: i64, bytes: i64) -> Result<(), Errno> {
     let file = open.file()?;
     let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
@@ -41,10 +42,6 @@ pub(crate) fn allocate(open: &Open, mode: c_int, offset: i64, bytes: i64) -> Res
         return Err(Errno::FBIG);
     }
     super::limit::check_size(offset + bytes)?;
-    match mode {
-        0 | libc::FALLOC_FL_KEEP_SIZE => {
-            file.allocate(FileOffset(offset), bytes, mode != 0).map_err(|error| failed(&error))
-        }
-        _ => Err(Errno::OPNOTSUPP),
-    }
+    let change = SpaceChange::of_mode(mode).ok_or(Errno::OPNOTSUPP)?;
+    file.change_space(change, FileOffset(offset), bytes).map_err(|error| failed(&error))
 }

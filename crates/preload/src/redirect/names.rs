@@ -9,7 +9,7 @@ use super::{
 use crate::process::{self, Level};
 use libc::{c_char, c_int, timespec};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_layout::FileId;
@@ -17,7 +17,6 @@ use stripewise_store::client::{BegunChange, ClientError, Name, NameChange, Stand
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::StripedFile;
 pub(crate) use stripewise_store::protocol::NameCall;
-use stripewise_store::protocol::Refusal;
 
 /// What changed of a stub.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,19 +70,21 @@ impl Named<'_> {
 
     /// Whether a stub may stand at the name (links are not followed).
     fn may_be_managed(&self) -> bool {
-        rustix::fs::statat(self.base(), self.path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|status| {
-            FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
-                && may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino))
-        })
+        rustix::fs::statat(self.base(), self.path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|status| may_be_stub(&status))
     }
 
     /// What stands at the name, and of which managed file it is, or looks like, the stub.
     fn find(&self) -> Result<Found, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let handle = Closing(Some(rustix::fs::openat(self.base(), self.path, flags, Mode::empty())?));
-        let managed = if self.may_be_managed() { file_behind(handle.borrow())? } else { None };
+        let managed = file_behind(handle.borrow())?;
         Ok(Found { handle, managed })
     }
+}
+
+fn may_be_stub(status: &Stat) -> bool {
+    FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+        && may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino))
 }
 
 struct Found {
@@ -91,17 +92,31 @@ struct Found {
     managed: Option<FileId>,
 }
 
+impl Found {
+    fn standing(&self) -> Standing<'_> {
+        Standing { file: self.handle.borrow(), managed: self.managed }
+    }
+}
+
 /// The managed file of which an `O_PATH` descriptor's file has the stub's text. Its data is left alone.
 fn file_behind(handle: BorrowedFd<'_>) -> Result<Option<FileId>, Errno> {
     let status = rustix::fs::fstat(handle)?;
-    if let Some(open) = open_of_inode((status.st_dev, status.st_ino)) {
+    if !may_be_stub(&status) {
+        return Ok(None);
+    }
+    let identity = (status.st_dev, status.st_ino);
+    if let Some(open) = open_of_inode(identity) {
         return Ok(open.file().ok().map(StripedFile::id));
+    }
+    // The broker's word, without a look at the text beside record locks of this process.
+    if let Some(closed) = super::status::closed(handle, c"", AtFlags::EMPTY_PATH, identity) {
+        return Ok(Some(closed.file));
     }
     match reopen_stub(handle) {
         Ok(Some(stub)) => Ok((stub.cluster == client()?.cluster()).then_some(stub.file)),
         Err(Errno::ACCESS) => find(handle),
         // Written over: the broker knows the inode.
-        Ok(None) | Err(_) if inodes::holds((status.st_dev, status.st_ino)) => find(handle),
+        Ok(None) | Err(_) if inodes::holds(identity) => find(handle),
         Ok(None) | Err(_) => Ok(None),
     }
 }
@@ -121,6 +136,8 @@ pub(crate) fn begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>
     if !is_on() || !(concerned(target) || source.is_some_and(concerned)) {
         return Ok(None);
     }
+    // Once for all that is done here, each of which would block them for itself.
+    let _signals = process::NoSignals::begin();
     // A few rounds: the names may come and go under us.
     for _ in 0..64 {
         match with_raised_limit(|| try_begin(call, source, target)) {
@@ -139,12 +156,6 @@ fn try_begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Re
     };
     let victim = at(&target)?;
     let mover = source.map(|source| at(&source)).transpose()?.flatten();
-    let of = |found: &Option<Found>| found.as_ref().and_then(|found| found.managed);
-    let loses_name = of(&victim).is_some();
-    if !loses_name && of(&mover).is_none() || source.is_some() != mover.is_some() {
-        // The call fails, or concerns nothing of ours.
-        return Ok(None);
-    }
     let (Ok(to), Ok(from)) = (target.open_directory(), source.map(|source| source.open_directory()).transpose()) else {
         return Ok(None);
     };
@@ -152,29 +163,26 @@ fn try_begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Re
     let forbids = |directory: &Closing| {
         rustix::fs::accessat(directory.borrow(), ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_err()
     };
+    let from_name = source.as_ref().zip(from.as_ref()).map(|(source, directory)| {
+        let name = Name { directory: directory.borrow(), name: source.name() };
+        (name, mover.as_ref().map(Found::standing))
+    });
+    let to_name = Name { directory: to.borrow(), name: target.name() };
+    let Some(change) = NameChange::concerning(call, to_name, victim.as_ref().map(Found::standing), from_name) else {
+        return Ok(None);
+    };
     if forbids(&to) || from.as_ref().is_some_and(forbids) {
         return Ok(None);
     }
-    let victim = victim.as_ref().and_then(|found| Some((found.handle.borrow(), found.managed?)));
-    let moving = source.as_ref().zip(from.as_ref()).zip(mover.as_ref()).map(|((source, directory), found)| {
-        let standing = Standing { file: found.handle.borrow(), managed: found.managed };
-        (Name { directory: directory.borrow(), name: source.name() }, standing)
-    });
-    let target = Name { directory: to.borrow(), name: target.name() };
-    let begun = client().map(|client| client.begin_name_change(&NameChange { call, target, victim, mover: moving }));
-    let error = match begun {
-        Ok(Ok(begun)) => return Ok(Some(Noted(begun))),
-        Ok(Err(ClientError::Refused(Refusal::NameChanged { .. }))) => return Err(Errno::STALE),
-        // The directory's names may be changed, so this is another user's file under a sticky bit.
-        Ok(Err(ClientError::Refused(Refusal::NotPermitted))) => Errno::PERM,
-        Ok(Err(error)) => {
-            process::log(Level::Error, &[b"changing a managed file's name: ", error.to_string().as_bytes()]);
-            error.errno()
-        }
-        Err(errno) => errno,
+    let fail = |error: &ClientError| {
+        process::log(Level::Error, &[b"changing a managed file's name: ", error.to_string().as_bytes()]);
+        error.errno()
     };
-    // A file that only moves keeps its data wherever it is; its record follows at the next open.
-    if loses_name || call == NameCall::Exchange { Err(error) } else { Ok(None) }
+    match client() {
+        Ok(client) => Ok(change.note(&client, fail)?.map(Noted)),
+        Err(errno) if change.must_be_noted() => Err(errno),
+        Err(_) => Ok(None),
+    }
 }
 
 impl Noted {

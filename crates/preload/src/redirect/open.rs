@@ -1,9 +1,8 @@
 //! Making managed files, and cutting them at their open.
 //!
-//! A managed file is born nameless (`O_TMPFILE` in its directory, with the program's flags, mode and umask), gets its
-//! stub's text and its entry from the broker, and then its name by `linkat`, which fails if the name was taken
-//! meanwhile: so it appears complete, and `O_EXCL` holds. Where the file system has no nameless files (NFS), it is born under
-//! a temporary name, and where there are no hard links either it is renamed, which must not replace anything.
+//! A managed file is born without its name (`stripewise_store::new_stub`, with the program's flags, mode and umask), gets its
+//! stub's text and its entry from the broker, and then its name, unless that was taken meanwhile: so it appears complete, and
+//! `O_EXCL` holds.
 
 use super::failure::failed;
 use super::writing::{for_writing, with_open_for_writing};
@@ -14,15 +13,15 @@ use crate::managed;
 use crate::process::{self, Level, helper};
 use libc::{c_int, mode_t};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use stripewise_store::client::Client;
 use stripewise_store::errno::ToErrno;
-use stripewise_store::executable::stays_ordinary;
 use stripewise_store::file::StripedFile;
+use stripewise_store::new_stub::{Birth, NewStub};
 
 /// Symbolic links followed to a file that is yet to be, as many as the kernel follows.
 const MAX_LINKS: usize = 40;
@@ -145,102 +144,7 @@ fn target(directory: c_int, path: &CStr, flags: c_int) -> Option<CString> {
 }
 
 fn is_ours(client: &Client, path: &[u8]) -> bool {
-    let below = |directory: &String| {
-        let directory = directory.trim_end_matches('/').as_bytes();
-        path.strip_prefix(directory).is_some_and(|rest| rest.starts_with(b"/"))
-    };
-    // In a directory with a minimum size a file begins as an ordinary one: most stay small, and the others change at their last close.
-    let is_managed = || client.min_size_at(Path::new(OsStr::from_bytes(path))).is_none() && !stays_ordinary(path);
-    client.managed_directories().iter().any(below) && is_managed()
-        // Without an answer it counts as expected: making it then fails, and no file is ordinary that a plan wanted.
-        || std::str::from_utf8(path).is_ok_and(|path| client.expects(path).unwrap_or(true))
-}
-
-/// A stub without its name: by `O_TMPFILE`, or where the file system has none, under a name of its own.
-struct Nameless {
-    descriptor: Closing,
-    temporary: Option<CString>,
-}
-
-impl Drop for Nameless {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            let _ = rustix::fs::unlink(temporary);
-        }
-    }
-}
-
-impl Nameless {
-    /// Gives the stub its name, unless another file has it.
-    fn name(&mut self, target: &CStr) -> Result<(), Errno> {
-        let Some(temporary) = &self.temporary else {
-            let link = format!("/proc/self/fd/{}", self.descriptor.borrow().as_raw_fd());
-            return rustix::fs::linkat(CWD, link, CWD, target, AtFlags::SYMLINK_FOLLOW);
-        };
-        match rustix::fs::linkat(CWD, temporary, CWD, target, AtFlags::empty()) {
-            // A server that is asked again after its answer was lost says so of the name that it has given.
-            Err(Errno::EXIST) if self.stands_at(target) => Ok(()),
-            // No hard links here.
-            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
-                let renamed = rustix::fs::renameat_with(CWD, temporary, CWD, target, RenameFlags::NOREPLACE);
-                match renamed {
-                    Ok(()) => self.temporary = None,
-                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                        let what = b": its file system can give a name neither by a hard link nor by a rename that replaces nothing, \
-                            so no managed file can be created there; keep the stubs on another one";
-                        process::log_once(Level::Error, &[target.to_bytes(), what]);
-                        return Err(Errno::OPNOTSUPP);
-                    }
-                    Err(errno) => return Err(errno),
-                }
-                Ok(())
-            }
-            result => result,
-        }
-    }
-
-    fn stands_at(&self, target: &CStr) -> bool {
-        let identity = |status: rustix::fs::Stat| (status.st_dev, status.st_ino);
-        match (rustix::fs::lstat(target), rustix::fs::fstat(self.descriptor.borrow())) {
-            (Ok(found), Ok(own)) => identity(found) == identity(own),
-            _ => false,
-        }
-    }
-}
-
-/// `stays_nameless`: the program wants a file without a name, which only the file system can give it.
-fn nameless(
-    target: &CStr,
-    flags: OFlags,
-    mode: Mode,
-    stays_nameless: bool,
-    is_shared: bool,
-) -> Result<Nameless, Errno> {
-    let bytes = target.to_bytes();
-    let at = bytes.iter().rposition(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
-    let parent = if at == 0 { &b"/"[..] } else { &bytes[..at] };
-    // Other hosts look at it by a name.
-    let nameless = match is_shared && !stays_nameless {
-        true => Err(Errno::OPNOTSUPP),
-        false => rustix::fs::open(parent, flags | OFlags::TMPFILE, mode),
-    };
-    match nameless {
-        Ok(descriptor) => return Ok(Nameless { descriptor: Closing(Some(descriptor)), temporary: None }),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) if !stays_nameless => {}
-        Err(errno) => return Err(errno),
-    }
-    for attempt in 0..1000u32 {
-        let name = format!(".stripewise-{}-{attempt}", rustix::process::getpid().as_raw_nonzero());
-        let temporary = CString::new([&bytes[..=at], name.as_bytes()].concat()).map_err(|_| Errno::INVAL)?;
-        match rustix::fs::open(&temporary, flags | OFlags::CREATE | OFlags::EXCL, mode) {
-            Ok(descriptor) => {
-                return Ok(Nameless { descriptor: Closing(Some(descriptor)), temporary: Some(temporary) });
-            }
-            Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Err(Errno::EXIST)
+    client.takes(Path::new(OsStr::from_bytes(path)))
 }
 
 /// Makes a managed file, named `target` unless `O_TMPFILE` is among the flags, and enters its descriptor in the table.
@@ -259,16 +163,27 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
     // The broker needs a descriptor that writes.
     let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { libc::O_RDWR } else { flags & libc::O_ACCMODE };
     let born = OFlags::from_bits_retain((kept | access) as u32);
-    let mut stub = nameless(target, born, Mode::from_raw_mode(mode), unnamed, client.is_shared())?;
+    let bytes = target.to_bytes();
+    let at = bytes.iter().rposition(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
+    let parent = CString::new(&bytes[..at.max(1)]).map_err(|_| Errno::INVAL)?;
+    let birth = match (unnamed, client.is_shared()) {
+        // The program wants a file without a name, which only the file system can give it.
+        (true, _) => Birth::Nameless,
+        // Other hosts look at it by a name.
+        (false, true) => Birth::Named,
+        (false, false) => Birth::Either,
+    };
+    let (descriptor, mut stub) = NewStub::make(CWD, &parent, born, Mode::from_raw_mode(mode), birth)?;
+    let mut descriptor = Closing(Some(descriptor));
     let path = Path::new(OsStr::from_bytes(target.to_bytes()));
-    let file = with_raised_limit(|| client.create(path, stub.descriptor.borrow())).map_err(|error| {
+    let file = with_raised_limit(|| client.create(path, descriptor.borrow())).map_err(|error| {
         process::log(Level::Error, &[b"creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
         error.errno()
     })?;
     if !unnamed {
-        name(client, target, stub.name(target), &file)?;
+        name(client, target, stub.link(descriptor.borrow(), target), &file)?;
     }
-    let descriptor = stub.descriptor.0.take().ok_or(Errno::BADF)?;
+    let descriptor = descriptor.0.take().ok_or(Errno::BADF)?;
     let (descriptor, file) = with_access(client, descriptor, file, flags, kept)?;
     if flags & libc::O_DIRECT != 0 {
         let _ = rustix::fs::fcntl_setfl(&descriptor, OFlags::from_bits_retain((kept | libc::O_DIRECT) as u32));
@@ -288,6 +203,11 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
 
 /// Tells the broker whether a new file got its name.
 fn name(client: &Client, target: &CStr, linked: Result<(), Errno>, file: &StripedFile) -> Result<(), Errno> {
+    if linked == Err(Errno::OPNOTSUPP) {
+        let what = b": its file system can give a name neither by a hard link nor by a rename that replaces nothing, \
+            so no managed file can be created there; keep the stubs on another one";
+        process::log_once(Level::Error, &[target.to_bytes(), what]);
+    }
     if linked.is_ok() {
         client.report_linked(file.id());
     } else if let Err(error) = client.abandon(file.id()) {

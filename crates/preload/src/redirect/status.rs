@@ -10,12 +10,13 @@ use super::with_file_at;
 use crate::descriptors::{self, Known, lookup};
 use libc::{c_char, c_int};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_store::client::Lookup;
 use stripewise_store::file::StripedFile;
 use stripewise_store::protocol::FileStatus;
+use stripewise_store::shared::inodes::ClosedStatus;
 
 /// What a status was asked of.
 #[derive(Clone, Copy)]
@@ -94,22 +95,21 @@ fn of_open(file: &StripedFile) -> Behind {
     file.status().map_or_else(|error| Behind::Fault(super::failure::failed(&error)), Behind::Data)
 }
 
-/// By shared memory, of a file that nobody has open. The inode's number alone does not tell it from another file that got the number of a stub that was
-/// removed without redirection; its birth time does.
+/// By shared memory, of a file that nobody has open.
 fn closed_status(directory: c_int, path: &CStr, follow: bool, identity: (u64, u64)) -> Option<FileStatus> {
-    let closed = super::inodes::status(identity)?;
-    // A broker has answered this process, so the table is not that of an earlier boot, whose sizes may be gone.
-    super::client().ok()?;
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
     let base = unsafe { BorrowedFd::borrow_raw(directory) };
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    let found = rustix::fs::statx(base, path, flags, StatxFlags::INO | StatxFlags::BTIME).ok()?;
-    let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
-    let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
-    let born_s = u64::try_from(found.stx_btime.tv_sec).ok()?;
-    let born_ns = born_s.checked_mul(1_000_000_000)?.checked_add(found.stx_btime.tv_nsec.into())?;
-    let is_it = (device, found.stx_ino) == identity && has_birth && born_ns == closed.born_ns;
-    is_it.then_some(FileStatus { size_bytes: closed.size_bytes, blocks_512: closed.blocks_512, modified_ns: None })
+    let ClosedStatus { size_bytes, blocks_512, .. } = closed(base, path, flags, identity)?;
+    Some(FileStatus { size_bytes, blocks_512, modified_ns: None })
+}
+
+/// What the broker says of the file of this device and inode that stands at the path, if nobody has it open.
+pub(super) fn closed(base: BorrowedFd<'_>, path: &CStr, flags: AtFlags, identity: (u64, u64)) -> Option<ClosedStatus> {
+    let closed = super::inodes::status(identity)?;
+    // A broker has answered this process, so the table is not that of an earlier boot, whose sizes may be gone.
+    super::client().ok()?;
+    closed.is_of(base, path, flags, identity).then_some(closed)
 }
 
 /// Of an inode that may be a stub's, held and not open.

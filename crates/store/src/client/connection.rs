@@ -1,8 +1,9 @@
 //! One connection to the broker: its socket, and one request with its answer.
 
+use super::ClientError;
 use crate::descriptors::{Descriptor, Received};
 use crate::packet::{self, PacketError};
-use crate::protocol::{Event, PROTOCOL_VERSION, Reply, Request};
+use crate::protocol::{Event, PROTOCOL_VERSION, Refusal, Reply, Request};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -13,6 +14,7 @@ pub const SOCKET_NAME: &str = "broker.sock";
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Descriptor,
+    buffer: packet::Buffer,
 }
 
 /// An answer with the descriptors that came along.
@@ -36,12 +38,12 @@ impl Connection {
                 result => break result?,
             }
         }
-        Ok(Self { socket })
+        Ok(Self { socket, buffer: packet::Buffer::default() })
     }
 
-    pub(super) fn call(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, PacketError> {
+    pub(super) fn call(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, PacketError> {
         packet::send(&self.socket, request, descriptors)?;
-        let (reply, descriptors) = packet::receive(&self.socket)?;
+        let (reply, descriptors) = packet::receive(&self.socket, &mut self.buffer)?;
         Ok(Answer { reply, descriptors: descriptors.into_iter().map(Received::from).collect() })
     }
 
@@ -50,15 +52,25 @@ impl Connection {
         packet::send(&self.socket, &Request::Unanswered(event), &[])
     }
 
-    pub(super) fn hello(&self) -> Result<Answer, PacketError> {
+    pub(super) fn hello(&mut self) -> Result<Answer, PacketError> {
         self.call(&Request::Hello { version: PROTOCOL_VERSION }, &[])
     }
 
     /// The greeting of a process that has a slot in the table of processes: the broker's descriptor of it does not come in, since closing
     /// that would drop the slot's lock.
-    pub(super) fn hello_again(&self) -> Result<Reply, PacketError> {
+    pub(super) fn hello_again(&mut self) -> Result<Reply, PacketError> {
         packet::send(&self.socket, &Request::Hello { version: PROTOCOL_VERSION }, &[])?;
-        packet::receive_message(&self.socket)
+        packet::receive_message(&self.socket, &mut self.buffer)
+    }
+
+    /// What a refused greeting is to the client.
+    pub(super) fn not_welcome(&self, refusal: Refusal) -> ClientError {
+        match (refusal, rustix::net::sockopt::socket_peercred(&self.socket)) {
+            (Refusal::Version { broker, client }, Ok(peer)) => {
+                ClientError::OtherVersion { process: peer.pid.as_raw_nonzero().get().unsigned_abs(), broker, client }
+            }
+            (refusal, _) => ClientError::Refused(refusal),
+        }
     }
 
     /// Whether the other side has closed.

@@ -27,6 +27,14 @@ pub enum ClientError {
         /// Its cause.
         source: Errno,
     },
+    /// The agent of this host found no master.
+    #[error("no agent serves this host within {waited_s} s: the cluster has no master that it reaches; {}/log says why", path.display())]
+    NoAgent {
+        /// The state directory.
+        path: PathBuf,
+        /// For how long it was waited for.
+        waited_s: u64,
+    },
     /// The connection ended, and no successor was found in time.
     #[error("the broker of {} went away and none took its place within {waited_s} s", path.display())]
     Lost {
@@ -41,6 +49,18 @@ pub enum ClientError {
     /// The broker answered that it will not.
     #[error("{0}")]
     Refused(#[source] Refusal),
+    /// The process that serves the cluster is of another version, as after an upgrade.
+    #[error(
+        "process {process} serves this cluster with protocol {broker}, this stripewise has protocol {client}; wait until it and the programs that it serves have ended, end them, or use their version of stripewise"
+    )]
+    OtherVersion {
+        /// Id of the broker's process.
+        process: u32,
+        /// The broker's [`PROTOCOL_VERSION`](crate::protocol::PROTOCOL_VERSION).
+        broker: u32,
+        /// That of this process.
+        client: u32,
+    },
     /// The broker's answer does not fit the request.
     #[error("the broker answered {request} with {what}; client and broker are of different builds")]
     Unexpected {

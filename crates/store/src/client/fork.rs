@@ -8,7 +8,8 @@
 //! child. So before the fork the parent counts itself as a user of every open file once more (the *guard*), and makes a pair of sockets of which
 //! the child alone keeps one end: the child closes it when it has registered, the kernel when the child dies first. The parent drops
 //! the guard when the pair has hung up. It waits for that a moment after the fork; what takes longer (a stopped child) it settles
-//! before its next control operation.
+//! before its next control operation. A child of `vfork` that forks must not leave a guard behind: the client's memory is its parent's, where the pair
+//! is not open ([`Child::Helper`]).
 
 use super::open_file::SharedFile;
 use super::{Client, Control, Core};
@@ -25,12 +26,31 @@ use stripewise_layout::FileId;
 const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
+/// What was forked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Child {
+    /// As the program asked for.
+    OfProgram,
+    /// One that registers or ends before this process goes on: nothing of the fork is left then.
+    Helper,
+}
+
 /// Forks whose guards still stand.
 #[derive(Default)]
 pub(super) struct Pending {
     /// Between `before_fork` and its counterpart.
     now: Option<Now>,
     guards: Vec<GuardedFork>,
+}
+
+impl Pending {
+    /// The guard of the fork that was just made; the child has the other end.
+    fn take_guard(&mut self) -> Option<GuardedFork> {
+        self.now.take().map(|Now { child_end, guard }| {
+            drop(child_end);
+            guard
+        })
+    }
 }
 
 struct Now {
@@ -44,66 +64,100 @@ struct GuardedFork {
 }
 
 impl GuardedFork {
-    fn has_hung_up(&self, timeout: &Timespec) -> bool {
+    /// Waits no longer than `timeout`.
+    fn has_hung_up(&self, timeout: Option<&Timespec>) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.parent_end.as_fd(), PollFlags::empty())];
-        poll(&mut polled, Some(timeout)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
+        poll(&mut polled, timeout).is_ok() && polled[0].revents().contains(PollFlags::HUP)
     }
 }
 
 impl Client {
     /// Takes the client's locks, so that no other thread is inside one of them when memory is copied. Must be followed by
-    /// [`Self::after_fork_in_parent`], also when the fork failed, and by [`Self::after_fork_in_child`] in the child.
+    /// [`Self::after_fork_in_parent`], also when the fork failed, and by [`Self::after_fork_in_child`] in the child. A process with several clients calls
+    /// [`before_fork`] and its counterparts.
     pub fn before_fork(&self) {
-        let core = &*self.core;
-        core.control.take_for_fork();
-        core.objects.take_for_fork();
-        descriptors_before(core);
+        before_fork(std::slice::from_ref(self));
     }
 
     /// In the parent, after the fork or after it failed: frees the locks again.
-    pub fn after_fork_in_parent(&self) {
-        let core = &*self.core;
-        free_locks(core);
-        let mut control = core.control.lock();
-        if let Some(Now { child_end, guard }) = control.fork.now.take() {
-            drop(child_end);
-            let settled = guard.has_hung_up(&MOMENT);
+    pub fn after_fork_in_parent(&self, child: Child) {
+        after_fork_in_parent(std::slice::from_ref(self), child);
+    }
+
+    /// In the child, before anything else of this library. Without a free process slot every use of a file fails from here on.
+    pub fn after_fork_in_child(&self) {
+        after_fork_in_child(std::slice::from_ref(self));
+    }
+}
+
+/// [`Client::before_fork`] of all clients that a process has.
+pub fn before_fork(clients: &[Client]) {
+    for Client { core } in clients {
+        core.control.take_for_fork();
+        core.objects.take_for_fork();
+        guard_files(core);
+    }
+    // One lock for all, which making a guard takes as well.
+    descriptors::take_for_fork();
+}
+
+/// [`Client::after_fork_in_parent`] of the same clients.
+pub fn after_fork_in_parent(clients: &[Client], child: Child) {
+    free_locks(clients);
+    clients.iter().for_each(|client| settle_in_parent(&client.core, child));
+}
+
+/// [`Client::after_fork_in_child`] of the same clients.
+pub fn after_fork_in_child(clients: &[Client]) {
+    free_locks(clients);
+    // Of all tables, so before any client claims.
+    Processes::forget_parents_claims();
+    clients.iter().for_each(|client| register_in_child(&client.core));
+}
+
+fn settle_in_parent(core: &Core, child: Child) {
+    let mut control = core.control.lock();
+    let Some(guard) = control.fork.take_guard() else { return };
+    match child {
+        Child::OfProgram => {
+            let settled = guard.has_hung_up(Some(&MOMENT));
             control.fork.guards.push(guard);
             if settled {
                 core.settle_forks(&mut control);
             }
         }
-    }
-
-    /// In the child, before anything else of this library. Without a free process slot every use of a file fails from here on.
-    pub fn after_fork_in_child(&self) {
-        let core = &*self.core;
-        free_locks(core);
-        core.objects.forget_pins();
-        core.rings.forget_in_child();
-        core.agent.forget_in_child();
-        let mut control = core.control.lock();
-        // The parent's: its socket, and what it has yet to settle.
-        control.connection = None;
-        control.fork.guards.clear();
-        Processes::forget_parents_claims();
-        let identity = core.processes.claim();
-        core.set_identity(identity);
-        if let Some((slot, incarnation)) = identity {
-            let uses = control.open.values().map(|entry| entry.shared.slots.add_user(slot, incarnation));
-            // One that is not counted as a user must not use the file. Every other one, all the same.
-            if uses.filter(Result::is_err).count() > 0 {
-                core.processes.release(slot);
-                core.set_identity(None);
-            }
+        Child::Helper => {
+            while !guard.has_hung_up(None) {}
+            core.end_guard(&mut control, guard);
         }
-        // Registered: lets the parent's guard go.
-        control.fork.now = None;
     }
 }
 
-/// Guards every open file, with the lock held by [`Client::before_fork`].
-fn descriptors_before(core: &Core) {
+fn register_in_child(core: &Core) {
+    core.objects.forget_pins();
+    core.rings.forget_in_child();
+    core.agent.forget_in_child();
+    let mut control = core.control.lock();
+    // The parent's: its socket, and what it has yet to settle.
+    control.connection = None;
+    control.unconfirmed.clear();
+    control.fork.guards.clear();
+    let identity = core.processes.claim();
+    core.set_identity(identity);
+    if let Some((slot, incarnation)) = identity {
+        let uses = control.open.values().map(|entry| entry.shared.slots.add_user(slot, incarnation));
+        // One that is not counted as a user must not use the file. Every other one, all the same.
+        if uses.filter(Result::is_err).count() > 0 {
+            core.processes.release(slot);
+            core.set_identity(None);
+        }
+    }
+    // Registered: lets the parent's guard go.
+    control.fork.now = None;
+}
+
+/// Guards every open file, with the lock held by [`before_fork`].
+fn guard_files(core: &Core) {
     // SAFETY: `take_for_fork` has just taken the lock for this thread, and nothing else uses the value until it is freed.
     let control = unsafe { core.control.held_for_fork() };
     // The child, which may write these files, does not know of it.
@@ -122,13 +176,14 @@ fn descriptors_before(core: &Core) {
         let guard = GuardedFork { parent_end: Descriptor::raise(parent_end, core.base), files };
         control.fork.now = Some(Now { child_end: Descriptor::raise(child_end, core.base), guard });
     }
-    descriptors::take_for_fork();
 }
 
-fn free_locks(core: &Core) {
+fn free_locks(clients: &[Client]) {
     descriptors::free_after_fork();
-    core.objects.free_after_fork();
-    core.control.free_after_fork();
+    for Client { core } in clients {
+        core.objects.free_after_fork();
+        core.control.free_after_fork();
+    }
 }
 
 impl Core {
@@ -136,15 +191,19 @@ impl Core {
     pub(super) fn settle_forks(&self, control: &mut Control) {
         let mut number = 0;
         while number < control.fork.guards.len() {
-            if !control.fork.guards[number].has_hung_up(&AT_ONCE) {
+            if !control.fork.guards[number].has_hung_up(Some(&AT_ONCE)) {
                 number += 1;
                 continue;
             }
             let guard = control.fork.guards.swap_remove(number);
-            for (file, shared) in &guard.files {
-                // A lost broker counts users itself when it comes back.
-                let _ = self.leave(control, *file, shared);
-            }
+            self.end_guard(control, guard);
+        }
+    }
+
+    fn end_guard(&self, control: &mut Control, guard: GuardedFork) {
+        for (file, shared) in &guard.files {
+            // A lost broker counts users itself when it comes back.
+            let _ = self.leave(control, *file, shared);
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use super::{Client, ClientError, ClientOptions, Core, unexpected};
 use crate::descriptors::owns_descriptor;
-use crate::protocol::{FileStatus, Reply, Request, ServerInfo};
+use crate::executable::stays_ordinary;
+use crate::protocol::{Admin, FileStatus, Reply, Request, ServerInfo};
 use crate::server::stations::Stations;
 use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,11 +24,12 @@ pub enum Lookup {
 }
 
 impl Client {
-    /// Connects to the broker of `state_directory` and takes a process slot. Fails after [`ClientOptions::connect_patience`] without a broker.
+    /// Connects to the broker of `state_directory` and takes a process slot. Fails after [`ClientOptions::connect_patience`] without a broker; where hosts
+    /// share the cluster, after the time in which they elect a master.
     ///
     /// # Errors
     ///
-    /// [`ClientError::StateDirectory`] or [`ClientError::Unreachable`] without a broker,
+    /// [`ClientError::StateDirectory`], [`ClientError::Unreachable`] or [`ClientError::NoAgent`] without a broker,
     /// [`ClientError::Refused`] by one of another version, [`ClientError::NoProcessSlot`];
     /// [`ClientError::Os`] or [`ClientError::StateFull`] where memory cannot be mapped.
     pub fn connect(state_directory: &Path, options: ClientOptions) -> Result<Self, ClientError> {
@@ -71,13 +74,7 @@ impl Client {
         &self.core.names.min_sizes
     }
 
-    /// The minimum size in bytes of files at the absolute path `path`: that of the nearest managed directory above it.
-    #[must_use]
-    pub fn min_size_at(&self, path: &Path) -> Option<u64> {
-        self.min_size_above(path).map(|(_, bytes)| bytes)
-    }
-
-    /// As [`Self::min_size_at`], with that directory.
+    /// The minimum size in bytes of files at the absolute path `path`, and the directory that has it: the nearest managed one above it.
     #[must_use]
     pub fn min_size_above(&self, path: &Path) -> Option<(&str, u64)> {
         let above = path.ancestors().skip(1).find(|above| {
@@ -88,6 +85,17 @@ impl Client {
         sizes
             .find(|(directory, _)| Path::new(directory) == above)
             .map(|(directory, bytes)| (directory.as_str(), *bytes))
+    }
+
+    /// Whether a new file at the absolute path `path` is to be managed.
+    #[must_use]
+    pub fn takes(&self, path: &Path) -> bool {
+        let below = |directory: &String| path != Path::new(directory) && path.starts_with(directory);
+        // In a directory with a minimum size a file begins as an ordinary one: most stay small, and the others change at their last close.
+        let is_managed = || self.min_size_above(path).is_none() && !stays_ordinary(path.as_os_str().as_bytes());
+        self.managed_directories().iter().any(below) && is_managed()
+            // Without an answer it counts as expected: making it then fails, and no file is ordinary that a plan wanted.
+            || path.to_str().is_some_and(|path| self.expects(path).unwrap_or(true))
     }
 
     /// An ordinary file that `descriptor` is open on for writing is about to be closed: the broker decides whether it becomes managed.
@@ -150,6 +158,11 @@ impl Client {
     /// Those of [`Self::request`].
     pub fn abandon(&self, file: FileId) -> Result<(), ClientError> {
         self.core.done(&Request::Abandon { file }, &[])
+    }
+
+    /// What is imported into the file is in place, verified and synced.
+    pub(crate) fn imported(&self, file: FileId) -> Result<(), ClientError> {
+        self.core.done(&Request::Admin(Admin::Imported { file }), &[])
     }
 
     /// The stub's mode, owner or group changed.

@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::{Client, ClientError, Core, now, sleep};
 use crate::descriptors::Descriptor;
 use crate::entry::DirectoryEntry;
-use crate::protocol::{NameCall, Refusal, Request};
+use crate::protocol::{Event, NameCall, Refusal, Request};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -46,6 +46,53 @@ pub struct NameChange<'a> {
     pub mover: Option<(Name<'a>, Standing<'a>)>,
 }
 
+impl<'a> NameChange<'a> {
+    /// What the broker has to hear of a call, by what stands at its names; `None` of one that fails, or that concerns no managed file. `source`: of a rename or an
+    /// exchange.
+    #[must_use]
+    pub fn concerning(
+        call: NameCall,
+        target: Name<'a>,
+        victim: Option<Standing<'a>>,
+        source: Option<(Name<'a>, Option<Standing<'a>>)>,
+    ) -> Option<Self> {
+        let victim = victim.and_then(|standing| Some((standing.file, standing.managed?)));
+        let mover = match source {
+            None => None,
+            Some((name, standing)) => Some((name, standing?)),
+        };
+        let concerns = victim.is_some() || mover.is_some_and(|(_, standing)| standing.managed.is_some());
+        concerns.then_some(Self { call, target, victim, mover })
+    }
+
+    /// [`Client::begin_name_change`], for a program's call: `None`, it may be made unnoted. `fail` says of another error with which errno the call fails.
+    ///
+    /// # Errors
+    ///
+    /// With which the call fails: `STALE` if other files stand there by now (look again), `PERM` to who may not change the names, otherwise what `fail` says.
+    pub fn note(
+        &self,
+        client: &Client,
+        fail: impl FnOnce(&ClientError) -> Errno,
+    ) -> Result<Option<BegunChange>, Errno> {
+        let errno = match client.begin_name_change(self) {
+            Ok(begun) => return Ok(Some(begun)),
+            Err(ClientError::Refused(Refusal::NameChanged { .. })) => return Err(Errno::STALE),
+            // Who asks may change the directory's names, so this is another user's file under a sticky bit.
+            Err(ClientError::Refused(Refusal::NotPermitted)) => Errno::PERM,
+            Err(error) => fail(&error),
+        };
+        if self.must_be_noted() { Err(errno) } else { Ok(None) }
+    }
+
+    /// Whether the call must not be made unless the broker has noted it. A file that only moves keeps its data wherever it is; its record follows at the next
+    /// open.
+    #[must_use]
+    pub fn must_be_noted(&self) -> bool {
+        self.victim.is_some() || self.call == NameCall::Exchange
+    }
+}
+
 /// A change that the broker has noted; to be ended when the call has returned.
 #[must_use = "the names are held until the change is ended"]
 pub struct BegunChange {
@@ -62,7 +109,7 @@ pub(super) struct Untold {
 }
 
 impl Untold {
-    pub(super) fn report(&self, connection: &Connection) -> Result<(), ClientError> {
+    pub(super) fn report(&self, connection: &mut Connection) -> Result<(), ClientError> {
         let along: Vec<_> = self.victim.iter().map(Descriptor::as_fd).collect();
         connection.call(&Request::EndNameChange { number: self.number, done: self.done }, &along)?;
         Ok(())
@@ -192,15 +239,22 @@ fn open_parent(path: &Path) -> Result<(rustix::fd::OwnedFd, &OsStr), ClientError
 }
 
 impl BegunChange {
-    /// The call returned. Where no broker can be told now, the next one is.
+    /// The call returned. Where no broker can be told now, the next one is. The broker holds the names until it has heard of it: who changes one of them next waits.
     ///
     /// # Errors
     ///
     /// Those of [`Client::request`]; what is not heard by a broker that is lost is repeated to its
     /// successor.
     pub fn end(self, done: bool) -> Result<(), ClientError> {
-        let along: Vec<_> = self.victim.iter().map(Descriptor::as_fd).collect();
         let mut control = self.core.control();
+        if done && !self.core.shared && !self.core.options.waits_for_closes {
+            self.core.report(&mut control, Event::NameChanged { number: self.number });
+            if control.connection.is_some() {
+                control.unconfirmed.push(Untold { number: self.number, done, victim: self.victim });
+                return Ok(());
+            }
+        }
+        let along: Vec<_> = self.victim.iter().map(Descriptor::as_fd).collect();
         let request = Request::EndNameChange { number: self.number, done };
         let reported = self.core.done_locked(&mut control, &request, &along);
         if let Err(ClientError::Lost { .. } | ClientError::Packet(_)) = reported {

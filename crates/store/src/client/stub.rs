@@ -7,7 +7,7 @@
 
 use super::record_locks;
 use crate::descriptors::{Descriptor, Received, with_raised_limit};
-use crate::times;
+use crate::{nameless, times};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -39,7 +39,7 @@ enum Permits {
 impl KeptStub {
     /// Of the stub that a descriptor is open on.
     pub(crate) fn new(stub: BorrowedFd<'_>, identity: (u64, u64), writable: bool, base: RawFd) -> Result<Self, Errno> {
-        let handle = rustix::fs::open(link_of(stub), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let handle = nameless::hold(stub)?;
         let seen = AtomicI32::new(stub.as_raw_fd());
         Ok(Self { handle: Descriptor::raise(handle, base), identity, writable, seen })
     }
@@ -59,7 +59,7 @@ impl KeptStub {
     }
 
     /// Does `action`, which may be repeated, with a descriptor of the stub that permits what the open of the file does.
-    pub(crate) fn with_open<T>(&self, action: impl Fn(BorrowedFd<'_>) -> T) -> Result<T, Errno> {
+    pub(crate) fn with_open<T>(&self, mut action: impl FnMut(BorrowedFd<'_>) -> T) -> Result<T, Errno> {
         for _ in 0..MAX_ROUNDS {
             let Some(number) = self.find()? else { break };
             // SAFETY: the process's own; if it is closed or replaced meanwhile, the look afterwards says so.

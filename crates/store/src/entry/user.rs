@@ -43,6 +43,12 @@ impl User {
         }
     }
 
+    /// Its own group.
+    #[must_use]
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+
     /// Runs `action` with the rights of this user to files, and no more: what root does for a user's file cannot reach what the user
     /// could not. Where this process is not root, it acts as itself; the kernel knows what it may do.
     ///

@@ -96,8 +96,8 @@ impl<'f> Lanes<'f> {
         }
     }
 
-    /// Returns when the gate is open. Fails when it has been shut for longer than the client's patience and no broker lives to open it.
-    fn wait_for_gate(&self) -> Result<(), FileError> {
+    /// Returns when the gate is open. Fails when it has been shut for longer than the client's patience and no broker lives to open it. To be called outside the lane.
+    pub(super) fn wait_for_gate(&self) -> Result<(), FileError> {
         let gate = self.file.control().gate().word();
         self.wait_for_broker(gate, |seen| seen & 1 == 0)
     }

@@ -81,12 +81,23 @@ impl<'f> Objects<'f> {
             Err(ServerError::Missing { server, .. }) => {
                 let ObjectName { file, region, generation } = key.object;
                 let is_log = region.0 >= MAX_REGIONS;
-                if !is_log && !self.file.control().regions().shows(region, generation) {
-                    return Err(RetryReason::Again);
+                if !is_log {
+                    self.check_not_truncating()?;
+                    if !self.file.control().regions().shows(region, generation) {
+                        return Err(RetryReason::Again);
+                    }
                 }
                 Err(RetryReason::Fault(FileError::ObjectMissing { file, region, generation, server }))
             }
             Err(error) => Err(self.fault(error)),
+        }
+    }
+
+    /// To be called before it is looked whether a missing object's region still shows its place: who opens the gate has changed that before.
+    fn check_not_truncating(&self) -> Result<(), RetryReason> {
+        match self.file.control().gate().is_shut() {
+            true => Err(RetryReason::Truncating),
+            false => Ok(()),
         }
     }
 
@@ -135,6 +146,7 @@ impl<'f> Objects<'f> {
             return Ok(());
         }
         let ObjectName { file, region, generation } = key.object;
+        self.check_not_truncating()?;
         match self.file.region(region) {
             RegionState::Placed { generation: present, .. } if present == generation => {
                 // What is opened from now on is looked for by name.

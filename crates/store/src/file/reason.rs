@@ -27,6 +27,8 @@ pub(super) enum RetryReason {
         first: RegionIndex,
         last: RegionIndex,
     },
+    /// An object is gone and the file's gate shut: it is truncated, and on hosts other than the master's the region's word goes when the gate opens.
+    Truncating,
     /// A region whose writers wait for the end of its move.
     Sealed(RegionIndex),
     /// Bytes beyond the size on a server, over which the request would leave a gap.

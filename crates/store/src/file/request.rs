@@ -23,6 +23,8 @@ const MAX_TRANSFER_BYTES: u64 = 0x7fff_f000;
 #[derive(Clone, Copy)]
 pub(super) enum Start {
     At(FileOffset),
+    /// There, and no further than the size as it is once inside the file.
+    Within(FileOffset),
     /// At the size, as it is once inside the file. With the append lock held.
     End,
 }
@@ -119,6 +121,10 @@ impl<'f> Requests<'f> {
         loop {
             let at = match start {
                 Start::At(offset) => offset,
+                Start::Within(offset) => {
+                    wanted = wanted.min(self.file.size_bytes().saturating_sub(offset.0));
+                    offset
+                }
                 Start::End => FileOffset(self.file.size_bytes()),
             };
             let begin = FileOffset(at.0 - total.bytes);
@@ -134,6 +140,8 @@ impl<'f> Requests<'f> {
             let outcome = match start {
                 // The end moved between the look and the lane.
                 Start::End if self.file.size_bytes() != at.0 => Err(RetryReason::Again),
+                // Cut between the look and the lane.
+                Start::Within(_) if self.file.size_bytes() < at.0 + wanted => Err(RetryReason::Again),
                 _ => self.transfers.write(at, wanted, &buffers.after(total.bytes), mode, asked),
             };
             if let Ok(Done { bytes, reason: None, .. }) = &outcome {
@@ -153,7 +161,8 @@ impl<'f> Requests<'f> {
                         }
                         return Ok((begin, self.finish(&total)));
                     };
-                    start = Start::At(FileOffset(at.0 + done.bytes));
+                    let next = FileOffset(at.0 + done.bytes);
+                    start = if let Start::Within(_) = start { Start::Within(next) } else { Start::At(next) };
                     wanted -= done.bytes;
                     self.resolve_counted(reason, &mut rescues)
                 }

@@ -37,6 +37,7 @@ impl<'f> Retry<'f> {
         let (core, file) = (self.file.core(), self.file.id());
         match reason {
             RetryReason::Again => Ok(()),
+            RetryReason::Truncating => Lanes::new(self.file).wait_for_gate(),
             RetryReason::Sealed(region) => Lanes::new(self.file).wait_while_sealed(region),
             RetryReason::Pin { first, last } => {
                 self.file.check_not_replaced()?;

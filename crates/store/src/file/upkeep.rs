@@ -1,10 +1,9 @@
-//! What is done to a file as a whole: its size, its space, its status.
+//! What is done to a file as a whole: its size, its status.
 
 use super::asked::Asked;
-use super::reason::RetryReason;
 use super::{FileError, StripedFile};
-use crate::protocol::{FileStatus, Request};
-use crate::shared::control::{MAX_REGIONS, RegionState, narrow_bytes};
+use crate::protocol::FileStatus;
+use crate::shared::control::{MAX_REGIONS, RegionState};
 use stripewise_layout::{FileOffset, RegionIndex};
 
 impl StripedFile {
@@ -22,40 +21,6 @@ impl StripedFile {
         // Objects that were cut off are gone only when nobody has them open.
         self.file.core().objects.close_file(self.file.id());
         self.file.touch();
-        Ok(())
-    }
-
-    /// Places the regions of `[offset, offset + length)`, as `fallocate` does, and raises the size to the end unless `keep_size`. The servers' room is
-    /// promised by the broker's account; a server that others fill may still refuse later.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::NotWritable`], [`FileError::TooLarge`], or [`FileError::Broker`] with
-    /// [`Refusal::NoSpace`](crate::protocol::Refusal::NoSpace) when the servers have too little
-    /// free space.
-    pub fn allocate(&self, offset: FileOffset, length: u64, keep_size: bool) -> Result<(), FileError> {
-        self.file.check_writable()?;
-        let end = offset.0.saturating_add(length);
-        self.file.check_limit(FileOffset(end))?;
-        if length == 0 {
-            return Ok(());
-        }
-        let (first, last) = (self.file.geometry().locate(offset).0, self.file.geometry().locate(FileOffset(end - 1)).0);
-        let lacks_objects = |region: u32| match self.file.region(RegionIndex(region)) {
-            RegionState::Absent => true,
-            RegionState::Placed { view, is_narrow, .. } => is_narrow && end > narrow_bytes(view),
-        };
-        if (first.0..=last.0).any(lacks_objects) {
-            let is_begin = last.0 == 0 && self.file.region(first) == RegionState::Absent;
-            let reason = if is_begin { RetryReason::Begin { bytes: end } } else { RetryReason::Place { first, last } };
-            self.retry().resolve(reason)?;
-        }
-        if !keep_size && end > self.size_bytes() {
-            // Not by truncation: another writer may have gone beyond `end` meanwhile, and must not be cut.
-            self.file.ask(&Request::Tidy { file: self.id() })?;
-            self.file.extent().extend_to(end);
-            self.file.touch();
-        }
         Ok(())
     }
 

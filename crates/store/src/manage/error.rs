@@ -93,6 +93,14 @@ pub enum ManageError {
         /// The first byte that differs.
         offset: FileOffset,
     },
+    /// The original is not what was copied any more, though it looks as it did.
+    #[error("{} differs at byte {offset} from what was copied of it: a program wrote to it meanwhile, or a server returns other data than was written; nothing was changed. Repeat when it is quiet, and run `stripewise check` if it stays so", path.display())]
+    Changed {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// The first byte that differs.
+        offset: FileOffset,
+    },
     /// [`Moving::unattended`](super::Moving::unattended) means another file, or one of another size.
     #[error("{} is another file by now, or of another size; nothing was changed", path.display())]
     Unsuitable {
@@ -102,6 +110,12 @@ pub enum ManageError {
     /// [`Moving::unattended`](super::Moving::unattended) on a file system without leases.
     #[error("the file system of {} has no leases, so it is not known whether the file is open; nothing was changed", path.display())]
     NoLease {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+    },
+    /// Names can be neither exchanged nor given twice, so that what a program writes to the file meanwhile could be lost.
+    #[error("the file system of {} can neither exchange two names nor give a file a second one, so what a program may write to it meanwhile could not be kept; nothing was changed. Copy it with `stripewise cp`", path.display())]
+    NoSecondName {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },

@@ -5,6 +5,7 @@
 //! Where the file system has no leases, the open files of all processes are looked through instead, which sees those of other users only as root.
 
 use super::{ManageError, os};
+use crate::holders::Wanted;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
@@ -34,6 +35,9 @@ impl<'a> Lease<'a> {
             };
             let mut holders = holders(descriptor);
             match refused {
+                Errno::AGAIN if holders.is_empty() && refuses_for_want_of_a_delegation(descriptor) => {
+                    return Ok(Self { descriptor, is_real: false });
+                }
                 Errno::AGAIN if holders.is_empty() && tries < UNSEEN_TRIES => {
                     tries += 1;
                     std::thread::sleep(UNSEEN_PAUSE);
@@ -83,56 +87,19 @@ fn fcntl(descriptor: &OwnedFd, command: i32, argument: usize) -> rustix::io::Res
     usize::try_from(result).map_err(|_| Errno::from_raw_os_error(errno()))
 }
 
-/// Other processes that have the file open or mapped, as "NAME (process N)".
+/// Other processes that have the file open, mapped or locked, as far as they can be seen.
 fn holders(descriptor: &OwnedFd) -> Vec<String> {
-    let Ok(wanted) = rustix::fs::fstat(descriptor) else { return Vec::new() };
-    let own = std::process::id();
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|process| *process != own && (has_open(*process, &wanted) || has_mapped(*process, &wanted)))
-        .map(named)
-        .collect()
+    rustix::fs::fstat(descriptor).map_or_else(|_| Vec::new(), |found| Wanted::of(&found).find().holders)
 }
 
-fn named(process: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    format!("{} (process {process})", name.trim())
-}
-
-/// Who holds a lease on the file, if the kernel tells. Asked before the file is opened, which would make the holder give it up:
-/// of two `apply` the first shall go on.
-pub(super) fn holder_of_lease(wanted: &rustix::fs::Stat) -> Option<String> {
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let file = format!("{}:{}", device_of(wanted), wanted.st_ino);
-    locks.lines().find_map(|line| {
-        // number: LEASE state kind process device:inode start end
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let is_it = words.get(1) == Some(&"LEASE") && words.get(5) == Some(&file.as_str());
-        is_it.then(|| words[4].parse().map_or_else(|_| format!("process {}", words[4]), named))
-    })
-}
-
-fn device_of(stat: &rustix::fs::Stat) -> String {
-    format!("{:02x}:{:02x}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev))
-}
-
-fn has_open(process: u32, wanted: &rustix::fs::Stat) -> bool {
-    let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
-    descriptors
-        .filter_map(|entry| rustix::fs::stat(entry.path()).ok())
-        .any(|found| (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino))
-}
-
-fn has_mapped(process: u32, wanted: &rustix::fs::Stat) -> bool {
-    let device = device_of(wanted);
-    let inode = wanted.st_ino.to_string();
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-    maps.lines().any(|line| {
-        // start-end mode offset device inode path
-        let mut words = line.split_ascii_whitespace().skip(3);
-        words.next() == Some(device.as_str()) && words.next() == Some(inode.as_str())
-    })
+/// File systems of another machine, which refuse a lease also where they cannot give one.
+fn refuses_for_want_of_a_delegation(descriptor: &OwnedFd) -> bool {
+    const NFS: u64 = 0x6969;
+    const SMB: u64 = 0x517b;
+    const CIFS: u64 = 0xff53_4d42;
+    const SMB2: u64 = 0xfe53_4d42;
+    #[allow(clippy::unnecessary_cast, reason = "signed and of other widths on other architectures")]
+    rustix::fs::fstatfs(descriptor).is_ok_and(|found| matches!(found.f_type as u32 as u64, NFS | SMB | CIFS | SMB2))
 }
 
 #[cfg(test)]

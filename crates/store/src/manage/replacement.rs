@@ -10,6 +10,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use stripewise_layout::FileId;
 
+const REPLACE: &str = "put the new file in its place";
+
+/// Whether the file system says that it has no such call.
+fn cannot(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
+}
+
 /// Nameless at first where the file system can have that, so that a crash before the broker knows of it leaves nothing.
 pub(super) struct Replacement {
     target: DirectoryEntry,
@@ -17,8 +24,26 @@ pub(super) struct Replacement {
     descriptor: OwnedFd,
     is_named: bool,
     has_replaced: bool,
-    /// The old file stands at the temporary name.
-    is_exchanged: bool,
+    old: Old,
+}
+
+/// Where the file is that stood at the path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Old {
+    /// Still there.
+    AtPath,
+    /// At the temporary name: they were exchanged.
+    AtTemporary,
+    /// At the second name that it was given before the new file was renamed over its first.
+    AtSecond,
+    /// It has no name: the new file was renamed over it.
+    Gone,
+}
+
+/// The second name of a file whose place the file at `temporary` takes by a rename, where names cannot be exchanged.
+#[must_use]
+pub fn second_name(temporary: &str) -> String {
+    format!("{temporary}.old")
 }
 
 impl Replacement {
@@ -38,7 +63,7 @@ impl Replacement {
             None => Ok((temporary.create()?, true)),
         };
         let (descriptor, is_named) = make().map_err(os(parent, "make a file in the directory"))?;
-        Ok(Self { target: target.clone(), temporary, descriptor, is_named, has_replaced: false, is_exchanged: false })
+        Ok(Self { target: target.clone(), temporary, descriptor, is_named, has_replaced: false, old: Old::AtPath })
     }
 
     pub(super) fn descriptor(&self) -> &OwnedFd {
@@ -92,38 +117,91 @@ impl Replacement {
         self.target.is(old) && DirectoryEntry::at(self.target.path()).is_ok_and(|entry| entry.is(old))
     }
 
-    /// Changes places with what stands at the path; where the file system cannot exchange, that is replaced. Between a look at the path and this
-    /// somebody may have put another file there: ask [`Self::displaced`] before anything is removed.
-    pub(super) fn exchange(&mut self) -> rustix::io::Result<()> {
+    /// Changes places with `old`, which stands at the path. Between a look at the path and this somebody may have put another file there: ask
+    /// [`Self::displaced`] before anything is removed.
+    ///
+    /// Where the file system cannot exchange, `old` gets a second name (`linked` is called then) and loses its first to the new file. Where it has no second
+    /// names either, that is refused, or `old` is replaced at once if it `may_go`.
+    pub(super) fn exchange(&mut self, old: &OwnedFd, may_go: bool, linked: &dyn Fn()) -> Result<(), ManageError> {
+        let path = || self.target.path().to_owned();
         match self.temporary.exchange(&self.target) {
-            Ok(()) => self.is_exchanged = true,
-            Err(Errno::INVAL | Errno::NOSYS) => self.temporary.replace(&self.target)?,
-            Err(errno) => return Err(errno),
+            Ok(()) => self.old = Old::AtTemporary,
+            Err(errno) if cannot(errno) => {
+                let second = self.second();
+                match self.target.link_as(&second) {
+                    Ok(()) => {
+                        linked();
+                        self.replace_linked(old, &second)?;
+                        self.old = Old::AtSecond;
+                    }
+                    Err(errno) if cannot(errno) || matches!(errno, Errno::PERM | Errno::MLINK) => {
+                        if !may_go {
+                            return Err(ManageError::NoSecondName { path: path() });
+                        }
+                        self.temporary.replace(&self.target).map_err(os(&path(), REPLACE))?;
+                        self.old = Old::Gone;
+                    }
+                    Err(errno) => return Err(os(&path(), "give it a second name")(errno)),
+                }
+            }
+            Err(errno) => return Err(os(&path(), REPLACE)(errno)),
         }
         self.has_replaced = true;
         Ok(())
     }
 
+    /// `old` has the name `second` as well.
+    fn replace_linked(&self, old: &OwnedFd, second: &DirectoryEntry) -> Result<(), ManageError> {
+        let path = self.target.path();
+        let replaced = match second.is(old) && self.target.is(old) {
+            true => self.temporary.replace(&self.target).map_err(os(path, REPLACE)),
+            // Nobody will see that another file stood there once this has replaced it.
+            false => Err(ManageError::Disturbed { path: path.to_owned() }),
+        };
+        if replaced.is_err() {
+            // What stays is removed when the broker settles the move.
+            let _ = second.unlink();
+        }
+        replaced
+    }
+
+    fn second(&self) -> DirectoryEntry {
+        self.temporary.sibling(second_name(&self.temporary.name().to_string_lossy()).as_ref())
+    }
+
+    /// Where the old file is, if it has a name.
+    pub(super) fn displaced_entry(&self) -> Option<DirectoryEntry> {
+        match self.old {
+            Old::AtTemporary => Some(self.temporary.clone()),
+            Old::AtSecond => Some(self.second()),
+            Old::AtPath | Old::Gone => None,
+        }
+    }
+
     /// Whether what changed places is the file behind `old`. True where it was replaced, since nothing is left to look at.
     pub(super) fn displaced(&self, old: &OwnedFd) -> bool {
-        !self.is_exchanged || self.temporary.is(old)
+        self.displaced_entry().is_none_or(|entry| entry.is(old))
     }
 
     pub(super) fn exchange_back(&mut self) -> rustix::io::Result<()> {
-        if !self.is_exchanged {
-            return Err(Errno::NOTSUP);
+        match self.old {
+            Old::AtTemporary => self.temporary.exchange(&self.target)?,
+            Old::AtSecond => {
+                self.second().replace(&self.target)?;
+                self.is_named = false;
+            }
+            Old::AtPath | Old::Gone => return Err(Errno::NOTSUP),
         }
-        self.temporary.exchange(&self.target)?;
-        (self.is_exchanged, self.has_replaced) = (false, false);
+        (self.old, self.has_replaced) = (Old::AtPath, false);
         Ok(())
     }
 
     /// Makes the change of places durable and removes the old file.
     pub(super) fn finish(&mut self) -> rustix::io::Result<()> {
         self.target.sync_directory()?;
-        if self.is_exchanged {
-            self.temporary.unlink()?;
-            self.is_exchanged = false;
+        if let Some(displaced) = self.displaced_entry() {
+            displaced.unlink()?;
+            self.old = Old::Gone;
             self.target.sync_directory()?;
         }
         Ok(())

@@ -178,6 +178,21 @@ pub enum Admin {
         /// A file that `Observe` has named.
         file: FileId,
     },
+    /// Of a cluster of many hosts: what programs of all of them did on files since the last such request. They note their requests from the first one on, until
+    /// none comes for a while. Answer: `Accesses`.
+    Accesses,
+    /// The sizes of files. Answer: `Sizes`.
+    Sizes {
+        /// As many as a packet holds.
+        files: Vec<FileId>,
+    },
+    /// Of a cluster of many hosts: the asking process decides about moves, for as long as it says so every second or so. Refused while another does.
+    Guide {
+        /// On the host of the asking process.
+        process: u32,
+        /// False: it does so no more.
+        begins: bool,
+    },
     /// `Expect` of many files at once, durable together. What is as it was costs nothing.
     ExpectFiles {
         /// As many as a packet holds.
@@ -211,6 +226,43 @@ pub enum Admin {
         /// As `Hosts` lists it.
         host: String,
     },
+    /// The cluster's key pair is replaced on all hosts. Refused where one does not answer. Answer: [`Reply::Rekeyed`](super::Reply::Rekeyed).
+    Rekey {
+        /// Random: the same order is carried out once, however often it is asked.
+        order: u64,
+    },
+    /// What the agent of this host has counted since it began; no other host is asked. Answer: [`Reply::Agent`](super::Reply::Agent).
+    Agent,
+    /// Programs of other hosts than the asking one that have the file open, mapped or locked. Refused by name for a host that cannot say, unless it is
+    /// among `unchecked`. Answer: [`Reply::Holders`](super::Reply::Holders).
+    Holders {
+        /// The file.
+        file: SharedFile,
+        /// Names of hosts that are not asked.
+        unchecked: Vec<String>,
+    },
+    /// What the master's host and each other see of each other's changes in a directory. Answer: [`Reply::Probed`](super::Reply::Probed).
+    Probe {
+        /// Absolute.
+        directory: String,
+    },
+}
+
+/// A file that all hosts have at the same path, as they can recognise it: device numbers differ from host to host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SharedFile {
+    /// Absolute, without symbolic links.
+    pub path: String,
+    /// Where it stands now, in the same directory: it may be about to lose its name.
+    pub stands_at: String,
+    /// Inode number of its directory.
+    pub directory_inode: u64,
+    /// Its own.
+    pub inode: u64,
+    /// Its mode.
+    pub mode: u32,
+    /// It is a stub: descriptors that cannot do I/O are the library's.
+    pub is_stub: bool,
 }
 
 /// The regions from `first` on are to have one more copy, in this layout.

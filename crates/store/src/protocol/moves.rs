@@ -193,4 +193,6 @@ pub struct MoveTotals {
     pub copied_bytes: u64,
     /// Bytes that queued and active moves have yet to copy, as far as is known.
     pub left_bytes: u64,
+    /// Of a cluster of many hosts: its daemon, in words.
+    pub guide: Option<String>,
 }

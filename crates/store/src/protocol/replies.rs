@@ -1,22 +1,9 @@
 //! What the broker answers, and what an answer says of files, servers and regions.
 
-use super::{FragmentStatus, MoveNumber, MoveStatus, MoveTotals, Refusal};
+use super::{AgentReport, FragmentStatus, HostAccesses, HostInfo, MoveNumber, MoveStatus, MoveTotals, Refusal};
 use crate::server::Standing;
 use serde::{Deserialize, Serialize};
 use stripewise_layout::{FileId, Generation, Placement, RegionIndex, ServerClass};
-
-/// A host of the cluster.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct HostInfo {
-    /// As its kernel has it.
-    pub name: String,
-    /// Whether it is the one that changes the mapping table.
-    pub is_master: bool,
-    /// Whether the master has a link to it.
-    pub answers: bool,
-    /// How many files it has open; `None`: it has not said since the master changed, and may have any.
-    pub files: Option<u64>,
-}
 
 /// What the broker answers: one reply to each request, in order.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -138,13 +125,42 @@ pub enum Reply {
         /// Whether another request should follow.
         more: bool,
     },
+    /// What programs did, and whether more of it is to be asked for at once.
+    Accesses {
+        /// By host; one may be named more than once.
+        hosts: Vec<HostAccesses>,
+        /// Whether another request should follow.
+        more: bool,
+    },
+    /// In the order of the question; `None`: there is no such file.
+    Sizes {
+        /// Logical sizes in bytes.
+        sizes: Vec<Option<u64>>,
+    },
     /// The request was refused.
     Refused(Refusal),
     /// The hosts of the cluster, the master first.
     Hosts {
         /// One alone, where the cluster has one host.
         hosts: Vec<HostInfo>,
+        /// The term of the master's election; `None`: the cluster has one host.
+        term: Option<u64>,
+        /// What the engine of the mapping table answers the master: what is wrong with it, if anything.
+        coordinator: Result<(), String>,
+        /// The fingerprint of the key by which the hosts know each other; `None`: the cluster has one host.
+        key: Option<String>,
     },
+    /// All hosts have the cluster's new key.
+    Rekeyed {
+        /// Of the new key.
+        fingerprint: String,
+        /// How many hosts have it.
+        hosts: u64,
+        /// It was made by an earlier order that was interrupted; none was made for this one.
+        was_begun: bool,
+    },
+    /// What the agent of this host has counted.
+    Agent(Box<AgentReport>),
     /// Plans expect these names no longer.
     Forgotten {
         /// How many there were.
@@ -169,6 +185,31 @@ pub enum Reply {
         /// The last of the files, from which another request should go on; `None`: there are no more.
         last: Option<FileId>,
     },
+    /// Programs of other hosts that have a file open.
+    Holders {
+        /// Each as "NAME (process N) on host H".
+        holders: Vec<String>,
+    },
+    /// What was found with each host.
+    Probed {
+        /// Not the master's.
+        hosts: Vec<ProbedHost>,
+    },
+}
+
+/// What a host and the master's see of each other's changes in a directory; of each property what is wrong with it, or `None`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProbedHost {
+    /// The other host.
+    pub host: String,
+    /// Names that one of them gives or takes are seen by the other at once.
+    pub names: Option<String>,
+    /// So is the length of a file.
+    pub attributes: Option<String>,
+    /// So are bytes, also next to bytes that the other has just written.
+    pub data: Option<String>,
+    /// `fcntl` locks keep programs of the other out.
+    pub locks: Option<String>,
 }
 
 /// What `stat` returns of a managed file's data.

@@ -187,7 +187,7 @@ pub enum Request {
         bytes: u64,
     },
     /// Something that happened and needs no answer: none is sent, and the client goes on at once. It takes effect in its turn among the requests of the
-    /// connection. One that a broker did not hear before its end needs no repetition.
+    /// connection. One that a broker did not hear before its end needs no repetition, unless it says so.
     Unanswered(Event),
     /// The client is about to close an ordinary file, whose descriptor rides along, open for writing. If it is larger than the minimum size of its
     /// managed directory, the broker makes it managed once nobody has it open.
@@ -214,6 +214,46 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// What is asked, in a word: the name under which requests are counted.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "hello",
+            Self::Claimed { .. } => "claimed",
+            Self::Open { .. } => "open",
+            Self::Create { .. } => "create",
+            Self::Linked { .. } => "linked",
+            Self::Abandon { .. } => "abandon",
+            Self::Place { .. } => "place",
+            Self::Rescue { .. } => "rescue",
+            Self::Pin { .. } => "pin",
+            Self::Truncate { .. } => "truncate",
+            Self::Tidy { .. } => "tidy",
+            Self::Fragments { .. } => "fragments",
+            Self::Flush { .. } => "flush",
+            Self::Sync { .. } => "sync",
+            Self::Attributes { .. } => "attributes",
+            Self::Close { .. } => "close",
+            Self::BeginNameChange { .. } => "begin_name_change",
+            Self::EndNameChange { .. } => "end_name_change",
+            Self::OpenObject { .. } => "open_object",
+            Self::Find => "find",
+            Self::IsExpected { .. } => "is_expected",
+            Self::Admin(_) => "admin",
+            Self::Begin { .. } => "begin",
+            Self::Unanswered(Event::Linked { .. }) => "linked",
+            Self::Unanswered(Event::Closed { .. }) => "close",
+            Self::Unanswered(Event::Claimed { .. }) => "claimed",
+            Self::Unanswered(Event::NameChanged { .. }) => "end_name_change",
+            Self::Closing => "closing",
+            Self::LinkedAndBegin { .. } => "linked_and_begin",
+            Self::Lane => "lane",
+            Self::Refresh { .. } => "refresh",
+        }
+    }
+}
+
 /// What a client reports without waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Event {
@@ -233,5 +273,11 @@ pub enum Event {
         slot: u16,
         /// Of the claim of that slot.
         incarnation: u64,
+    },
+    /// As [`Request::EndNameChange`] of a change that was made, to the broker that noted it and has its victim since. To a successor it is repeated as
+    /// that request, unless an answer on the connection has shown that it was heard.
+    NameChanged {
+        /// The change's number.
+        number: u64,
     },
 }

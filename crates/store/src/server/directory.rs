@@ -25,8 +25,9 @@ use super::{
 use crate::descriptors::{Descriptor, default_base};
 use marker::Version;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, FallocateFlags, Gid, Mode, OFlags, RawDir, ResolveFlags, Uid};
 use rustix::io::{Errno, ReadWriteFlags};
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -59,6 +60,8 @@ pub struct DirectoryServer {
     directory: PathBuf,
     /// `stripewise-objects`, unless it could not be opened at first; then every call tries again.
     objects: Option<Descriptor>,
+    /// `objects` lie in memory.
+    is_in_memory: bool,
     /// The marker that was last found right, as it was then.
     marker: Mutex<Option<Version>>,
 }
@@ -95,9 +98,11 @@ impl DirectoryServer {
             name: name.to_owned(),
             directory: directory.to_owned(),
             objects: None,
+            is_in_memory: false,
             marker: Mutex::default(),
         };
         server.objects = server.open_objects().ok().map(|objects| Descriptor::raise(objects, default_base()));
+        server.is_in_memory = server.objects.as_ref().is_some_and(lies_in_memory);
         server
     }
 
@@ -181,6 +186,13 @@ fn apply(file: &OwnedFd, ownership: Ownership) -> rustix::io::Result<()> {
 /// File systems that place a file's bytes when they are written out, each file in an area of its own. Others compress, copy on write or have no devices.
 const EXTENT_FILE_SYSTEMS: [u64; 2] = [0xef53, 0x5846_5342]; // ext4, XFS
 
+/// Objects there are never waited for.
+const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6]; // tmpfs, ramfs
+
+fn lies_in_memory(directory: impl AsFd) -> bool {
+    rustix::fs::fstatfs(directory).is_ok_and(|found| MEMORY_FILE_SYSTEMS.contains(&(found.f_type as u64)))
+}
+
 /// Allocates the begin of a new object in one piece, right behind what was allocated last where that is free. Objects of one file that are made in order
 /// then lie in order, and a disk that goes through the file does not seek from each to the next. It is advice: what fails is met by the writes.
 fn set_space_aside(object: &OwnedFd, bytes: u64) {
@@ -228,6 +240,10 @@ impl ObjectStore for DirectoryServer {
         Capabilities { plain_descriptors: true, ..Capabilities::UNKNOWN }
     }
 
+    fn answers_at_once(&self) -> bool {
+        self.is_in_memory
+    }
+
     #[inline]
     fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
         for transfer in batch {
@@ -264,14 +280,18 @@ impl ObjectStore for DirectoryServer {
     ) -> Result<(), ServerError> {
         let path = path_of(object);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let make = |objects: BorrowedFd<'_>| match rustix::fs::openat(objects, &path, flags, Mode::from_raw_mode(0o600))
-        {
-            Err(Errno::NOENT) => {
-                // Of a directory that was removed nothing can be made in: that stays "no such file".
-                make_directory(objects, &directory_of(object.file))?;
-                rustix::fs::openat(objects, &path, flags, Mode::from_raw_mode(0o600))
+        let make = |objects: BorrowedFd<'_>| {
+            let make_object = || rustix::fs::openat(objects, &path, flags, Mode::from_raw_mode(0o600));
+            // Of a directory that was removed nothing can be made in: that stays "no such file".
+            let make_both = || make_directory(objects, &directory_of(object.file)).and_then(|()| make_object());
+            // Of a new file there is nothing here yet.
+            if object.generation == Generation(1) {
+                return make_both();
             }
-            result => result,
+            match make_object() {
+                Err(Errno::NOENT) => make_both(),
+                result => result,
+            }
         };
         let file = self.with_objects(make)?.map_err(|errno| match errno {
             Errno::EXIST => ServerError::Exists { server: self.name.clone(), object },
@@ -283,7 +303,7 @@ impl ObjectStore for DirectoryServer {
             let _ = self.remove(object);
             self.fault("giving an object its owner and mode", errno)
         })?;
-        if expected_bytes > 0 {
+        if expected_bytes > 0 && !self.is_in_memory {
             set_space_aside(&file, expected_bytes);
         }
         Ok(())
@@ -396,7 +416,7 @@ impl ObjectStore for DirectoryServer {
                 Err(errno) => Err(errno),
             }
         };
-        remove(self.open_objects()?.as_fd()).map_err(|errno| self.fault("removing the objects of a file", errno))
+        remove(self.present_objects()?.as_fd()).map_err(|errno| self.fault("removing the objects of a file", errno))
     }
 
     fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError> {
@@ -422,7 +442,8 @@ impl ObjectStore for DirectoryServer {
     fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
         let list = |objects: BorrowedFd<'_>| {
             let mut found = Vec::new();
-            for directory in entries(objects)? {
+            // The server's own descriptor is used by others too.
+            for directory in entries(&rustix::fs::openat(objects, ".", DIRECTORY, Mode::empty())?)? {
                 let Some(file) = directory.to_str().ok().and_then(|name| name.parse::<FileId>().ok()) else { continue };
                 let opened = match rustix::fs::openat(objects, &directory, DIRECTORY, Mode::empty()) {
                     // Freed meanwhile.
@@ -443,9 +464,11 @@ impl ObjectStore for DirectoryServer {
     }
 }
 
-fn entries(directory: impl AsFd) -> rustix::io::Result<Vec<std::ffi::CString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(&directory)? {
+/// Names in a directory that was just opened for this; the descriptor is at its end afterwards.
+fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<std::ffi::CString>> {
+    let (mut names, mut buffer) = (Vec::new(), [MaybeUninit::<u8>::uninit(); 2048]);
+    let mut found = RawDir::new(directory, &mut buffer);
+    while let Some(entry) = found.next() {
         let entry = entry?;
         if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
             names.push(entry.file_name().to_owned());

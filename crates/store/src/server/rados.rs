@@ -1,5 +1,6 @@
 //! `rados://POOL`: a pool of a Ceph cluster, served by the broker (its module `rados`).
 
+use super::throttle::{Slowness, Throttle};
 use super::{Capabilities, FreeSpace, Kind, ServerError, Syncing};
 use stripewise_layout::ServerUrl;
 
@@ -9,6 +10,10 @@ pub const SCHEME: &str = "rados";
 pub const CONF: &str = "conf";
 /// The user, as in `client.USER`; `admin` unless given.
 pub const USER: &str = "user";
+/// What the agent makes each request take at least: a [`Slowness`]. For experiments.
+pub const THROTTLE: &str = "throttle";
+/// Path of the file with the queue of a throttled server, for agents that share it.
+pub const QUEUE: &str = "queue";
 
 /// `rados://`
 pub(super) const KIND: Kind = Kind {
@@ -46,6 +51,10 @@ pub struct RadosUrl {
     pub conf: Option<String>,
     /// See [`USER`].
     pub user: Option<String>,
+    /// See [`THROTTLE`].
+    pub throttle: Option<Slowness>,
+    /// See [`QUEUE`].
+    pub queue: Option<String>,
 }
 
 impl RadosUrl {
@@ -60,10 +69,29 @@ impl RadosUrl {
             match parameter.split_once('=') {
                 Some((CONF, path)) if path.starts_with('/') => read.conf = Some(path.to_owned()),
                 Some((USER, user)) if !user.is_empty() => read.user = Some(user.to_owned()),
-                _ => return Err(format!("`{url}`: unknown parameter `{parameter}`; known: {CONF}=/PATH, {USER}=NAME")),
+                Some((THROTTLE, slowness)) => {
+                    read.throttle = Some(slowness.parse().map_err(|what| format!("`{url}`: {what}"))?)
+                }
+                Some((QUEUE, path)) if path.starts_with('/') => read.queue = Some(path.to_owned()),
+                _ => {
+                    return Err(format!(
+                        "`{url}`: unknown parameter `{parameter}`; known: {CONF}=/PATH, {USER}=NAME, {THROTTLE}=TIME+RATE, {QUEUE}=/PATH"
+                    ));
+                }
             }
         }
+        if read.queue.is_some() && read.throttle.is_none() {
+            return Err(format!("`{url}`: {QUEUE} is of a throttled server; add {THROTTLE}=TIME+RATE"));
+        }
         Ok(read)
+    }
+
+    /// What stands before the server, if it is throttled.
+    ///
+    /// # Errors
+    /// As [`Throttle::open`].
+    pub fn open_throttle(&self) -> Result<Option<Throttle>, String> {
+        self.throttle.map(|slowness| Throttle::open(slowness, self.queue.as_deref())).transpose()
     }
 
     /// The URL that says so.
@@ -73,7 +101,9 @@ impl RadosUrl {
     pub fn to_url(&self) -> Result<ServerUrl, String> {
         let conf = self.conf.as_ref().map(|conf| format!("{CONF}={conf}"));
         let user = self.user.as_ref().map(|user| format!("{USER}={user}"));
-        let parameters: Vec<_> = conf.into_iter().chain(user).collect();
+        let throttle = self.throttle.map(|slowness| format!("{THROTTLE}={slowness}"));
+        let queue = self.queue.as_ref().map(|path| format!("{QUEUE}={path}"));
+        let parameters: Vec<_> = [conf, user, throttle, queue].into_iter().flatten().collect();
         let question = if parameters.is_empty() { "" } else { "?" };
         let text = format!("{SCHEME}://{}{question}{}", self.pool, parameters.join("&"));
         let url: ServerUrl = text.parse()?;
@@ -107,9 +137,18 @@ mod tests {
         let conf = Some("/etc/other.conf".to_owned());
         let full = RadosUrl { conf, user: Some("stripewise".to_owned()), ..plain };
         assert_eq!(read("rados://hdd0?conf=/etc/other.conf&user=stripewise"), Ok(full.clone()));
-        for url in
-            [full.clone(), RadosUrl { conf: None, ..full.clone() }, RadosUrl { pool: "a.b".to_owned(), ..full.clone() }]
-        {
+        let (throttle, queue) = (Some("8ms+100MB/s".parse().unwrap()), Some("/tmp/queue".to_owned()));
+        let slow = RadosUrl { throttle, queue, ..full.clone() };
+        assert_eq!(
+            read("rados://hdd0?conf=/etc/other.conf&user=stripewise&throttle=8ms+100MB/s&queue=/tmp/queue"),
+            Ok(slow.clone())
+        );
+        for url in [
+            full.clone(),
+            RadosUrl { conf: None, ..full.clone() },
+            RadosUrl { pool: "a.b".to_owned(), ..full.clone() },
+            slow,
+        ] {
             assert_eq!(RadosUrl::parse(&url.to_url().unwrap()), Ok(url));
         }
         for pool in ["a/b", "", "a?user=b", "a&b=c"] {
@@ -121,6 +160,8 @@ mod tests {
             ("rados://a/b", "name of one pool"),
             ("rados://a?conf=relative", "known: conf=/PATH, user=NAME"),
             ("rados://a?colour=red", "unknown parameter `colour=red`"),
+            ("rados://a?throttle=slow", "`slow`: write what each request takes"),
+            ("rados://a?queue=/tmp/queue", "add throttle=TIME+RATE"),
         ] {
             assert!(read(url).unwrap_err().contains(expected), "{url}: {:?}", read(url));
         }

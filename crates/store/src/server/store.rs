@@ -99,6 +99,12 @@ pub trait ObjectStore: Send + Sync {
     /// What the store can do; the same at every call.
     fn capabilities(&self) -> Capabilities;
 
+    /// Whether no call waits for a device or another host, so that it takes less than to hand it to another thread. What stands before a server
+    /// ([`super::Decorator`]) never says so.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
     /// Begins every transfer of the batch, calls `others` once, in which other stores begin theirs, and returns when all transfers of the batch are
     /// over: each has its completion then, and nobody uses its memory any more. A store that answers from memory does them in turn.
     fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut());

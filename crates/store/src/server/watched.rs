@@ -4,6 +4,8 @@
 //! ends, the server counts as *not answering* and every further call fails at once. So at most [`MAX_THREADS`] threads wait for a server, and no other
 //! call overtakes one that was given up.
 //!
+//! A server that answers at once ([`ObjectStore::answers_at_once`]) is asked by the caller's own thread: two changes of threads take longer than the call.
+//!
 //! What a call that was given up does later must harm nobody:
 //! - a new object's name is never used again: made late it is an orphan, removed late it is gone as it should be;
 //! - data that movers write late goes to objects that the move's end discards;
@@ -169,6 +171,11 @@ impl WatchedServer {
             Some((_, since, _)) => Err(self.not_answering(*since, self.patience.call)),
             None => Ok(()),
         }
+    }
+
+    /// The server itself, if nobody has to wait for it.
+    fn at_once(&self) -> Option<&dyn ObjectStore> {
+        self.backend.opened.get().map(AsRef::as_ref).filter(|server| server.answers_at_once())
     }
 
     /// Whether the server, at work on a call that may take long, answers another one. One whose threads are all at work is not asked.
@@ -424,10 +431,13 @@ impl Decorator for WatchedServer {
     /// The server itself may be asked past this one only where nobody would wait for ever.
     fn capabilities(&self) -> Capabilities {
         let known = self.backend.opened.get().map_or(Capabilities::UNKNOWN, |server| server.capabilities());
-        Capabilities { plain_descriptors: false, overlaps: true, ..known }
+        Capabilities { plain_descriptors: false, overlaps: self.at_once().is_none(), ..known }
     }
 
     fn perform(&self, operation: Operation<'_>) -> Result<Outcome, ServerError> {
+        if let Some(server) = self.at_once() {
+            return operation.run_on(server);
+        }
         let patience = self.patience_for(&operation);
         let begun = self.begin_operation(operation)?;
         self.finish(&begun, patience)
@@ -435,6 +445,9 @@ impl Decorator for WatchedServer {
 
     /// At most [`MAX_OF_BATCH`] at a time: the next begins when the oldest is over, and patience counts from its beginning.
     fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
+        if let Some(server) = self.at_once() {
+            return server.perform_batch(batch, others);
+        }
         let begin =
             |call: &Call<'_>| (self.patience_for(&call.operation), self.begin_operation(call.operation.clone()));
         let mut under_way: VecDeque<_> = batch.iter().take(MAX_OF_BATCH).map(begin).collect();

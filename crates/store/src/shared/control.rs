@@ -20,8 +20,9 @@
 //! | 104 | 8 | the size to be |
 //! | 112 | 8 | 1: the file is extended without being held |
 //! | 120 | 4 | retractions: counted up before a region's word becomes absent that was not |
-//! | 128 | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
-//! | 4096 + 8 MiB | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
+//! | 128 | 512 | the first 64 words of layouts |
+//! | 640 | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
+//! | 4096 + 8 MiB | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes. The place of the first 64 words is not used. A layout that does not fit below the 64th word begins there; a count of 0 leads to it |
 //! | 4096 + 9 MiB | 24 each | replica words of a region, three: as region words, with state 0 none, 1 equal to the region's place |
 //!
 //! A region word is published by one store, so a reader sees a generation together with its layout and with the state:
@@ -36,7 +37,7 @@
 //! While a region moves, generation and layout are those of the place that it comes from. A generation that a move made has bit 31
 //! set. Layouts are only ever added.
 //!
-//! The file is sparse, but its first page always has room: the words of the first 496 regions lie there. Layouts and further words get room before they are published ([`Regions::learn`], [`Regions::reserve_replicas`]), so that
+//! The file is sparse, but its first page always has room: the words of the first 432 regions and the first layouts lie there, and only this page is mapped before others are used. Further layouts and further words get room before they are published ([`Regions::learn`], [`Regions::reserve_replicas`]), so that
 //! publishing cannot fail; a region whose word has no space yet is absent.
 //!
 //! A reader that saw 2 may load a replica word that was cleared or published again since. It never gets old bytes by that: a replica that was
@@ -57,7 +58,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stripewise_layout::{FileId, Generation, RegionIndex};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x0b");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x0c");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;
@@ -66,7 +67,10 @@ const GATE_AT: usize = 44;
 const DURABLE_SIZE_AT: usize = 56;
 const DURABLE_NAMES_AT: usize = 76;
 const TRUNCATION_AT: usize = 80;
-const REGIONS_AT: usize = 128;
+const FIRST_LAYOUTS_AT: usize = 128;
+/// Words of layouts that lie in the first page.
+const FIRST_LAYOUT_WORDS: usize = 64;
+const REGIONS_AT: usize = FIRST_LAYOUTS_AT + FIRST_LAYOUT_WORDS * 8;
 const FIRST_PAGE_BYTES: usize = 4096;
 
 /// Most regions of one file: with 64 MiB regions, 64 TiB.
@@ -162,7 +166,7 @@ impl ControlBlock {
     ///
     /// [`ControlError::Os`]; `NOSPC` when the state directory has no space for the header.
     pub fn build(descriptor: &OwnedFd, file: FileId, boot: [u8; 16], region_bytes: u64) -> Result<Self, ControlError> {
-        let map = map::make(descriptor, LENGTH, FIRST_PAGE_BYTES)?;
+        let map = map::make_first(descriptor, FIRST_PAGE_BYTES, LENGTH, FIRST_PAGE_BYTES)?;
         map.word(FILE_AT).store(file.0, Relaxed);
         for (i, half) in boot.chunks_exact(8).enumerate() {
             map.word(BOOT_AT + i * 8).store(u64::from_le_bytes(half.try_into().expect("8 bytes")), Relaxed);
@@ -179,7 +183,7 @@ impl ControlBlock {
     /// [`ControlError::NotAControlBlock`], [`ControlError::OtherVersion`], or [`ControlError::Os`]
     /// when it cannot be mapped.
     pub fn open(descriptor: impl AsFd, file: FileId, writable: bool) -> Result<Self, ControlError> {
-        let map = SharedMap::new(descriptor, LENGTH, writable)?;
+        let map = SharedMap::first(descriptor, FIRST_PAGE_BYTES, LENGTH, writable)?;
         let (magic, expected) = (map.word(0).load(Acquire).to_le_bytes(), MAGIC.to_le_bytes());
         if magic[..7] != expected[..7] || map.word(FILE_AT).load(Relaxed) != file.0 {
             return Err(ControlError::NotAControlBlock);
@@ -198,7 +202,7 @@ impl ControlBlock {
     ///
     /// [`ControlError::Os`] when it cannot be mapped, as `INVAL` when it is shorter than a block.
     pub fn boot_id_of_any(descriptor: impl AsFd) -> Result<[u8; 16], ControlError> {
-        Ok(Self { map: SharedMap::new(descriptor, LENGTH, false)? }.boot_id())
+        Ok(Self { map: SharedMap::first(descriptor, FIRST_PAGE_BYTES, LENGTH, false)? }.boot_id())
     }
 
     /// Boot of the host in which the block was built; it is valid in that one only.
@@ -214,6 +218,11 @@ impl ControlBlock {
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
         self.map.word(REGION_BYTES_AT).load(Relaxed)
+    }
+
+    /// Broker only, of a new block that nobody else has.
+    pub fn set_region_bytes(&self, region_bytes: u64) {
+        self.map.word(REGION_BYTES_AT).store(region_bytes, Release);
     }
 
     /// Whether the file is being made, there, or gone.
@@ -387,6 +396,38 @@ mod tests {
         assert_eq!(control.regions().placed_bytes(16_384), 2 * 4096);
     }
 
+    /// Layouts of so many stripes that they fit the first page in different ways, or not at all.
+    #[test]
+    fn layouts_in_the_first_page_and_behind_it_are_all_found_again() {
+        let file = FileId(7);
+        for sizes in
+            [vec![1; 60], vec![62, 1, 63, 5], vec![63, 1], vec![64, 2], vec![20, 20, 20, 20, 1], vec![30, 31, 2]]
+        {
+            let memory = OwnedFd::from(tempfile::tempfile().unwrap());
+            let control = ControlBlock::build(&memory, file, [1; 16], 4096).unwrap();
+            let layouts: Vec<Layout> = sizes
+                .iter()
+                .enumerate()
+                .map(|(number, stripes)| {
+                    Layout::new((0..*stripes).map(|server| (ServerId(server), 4096 + number as u32))).unwrap()
+                })
+                .collect();
+            let regions = || (0..).map(RegionIndex).zip(&layouts);
+            for (region, layout) in regions() {
+                control.regions().publish(file, region, Generation(1), layout).unwrap();
+            }
+            let reader = ControlBlock::open(&memory, file, false).unwrap();
+            for (region, layout) in regions() {
+                let RegionState::Placed { view, .. } = reader.regions().get(region) else { panic!("{region:?}") };
+                assert_eq!(view.stripes(), layout.stripes(), "{sizes:?}");
+                // Found, not added once more.
+                control.regions().publish(file, region, Generation(1), layout).unwrap();
+            }
+            let recorded = regions().map(|(region, layout)| (region, Generation(1), layout));
+            assert_eq!(reader.regions().find_damage(recorded, sizes.len() as u32), None, "{sizes:?}");
+        }
+    }
+
     #[test]
     fn a_layout_that_was_learnt_can_be_published_when_no_other_has_room() {
         let file = FileId(7);
@@ -394,7 +435,7 @@ mod tests {
         let layout = |size: u32| Layout::new((0..256).map(|server| (ServerId(server), size))).unwrap();
         let learnt =
             (1..).find(|size| control.regions().learn(file, RegionIndex(0), &layout(*size)).is_err()).unwrap() - 1;
-        assert_eq!(learnt as usize, LAYOUT_WORDS / 257);
+        assert_eq!(learnt as usize, (LAYOUT_WORDS - FIRST_LAYOUT_WORDS) / 257);
         let full = control.regions().publish(file, RegionIndex(0), Generation(1), &layout(learnt + 1));
         assert!(matches!(full, Err(ControlError::LayoutsFull { .. })));
         assert_eq!(control.regions().get(RegionIndex(0)), RegionState::Absent);

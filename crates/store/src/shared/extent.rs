@@ -7,10 +7,11 @@
 //! | 16 | 8 | modification time, ns since 1970; 0: the stub's own time holds |
 //! | 24 | 8 | append lock: 0, or a mark that someone waits (1 bit), incarnation (31) and process slot + 1 (32) of the holder |
 //! | 32 | 8 | inode of the stub that a process synced in this boot; 0: none |
+//! | 40 | 8 | where hosts share the file: the number of truncations that the size follows, as the master counts them; 0: none |
 //! | 128 | 8 each | per region: writes counted (32 bits, raised before and after the data) and synced up to (32) |
 //! | 4096 + 8 MiB | 128 each | move slots: the marks of one moving region's chunks, see `super::marking` |
 //!
-//! The first page always has room; it holds the counters of the first 496 regions, so that a small file needs no other. Further counters and marks get room when the broker places a region or begins a move ([`Extent::reserve`], [`Extent::reserve_marks`]), before any writer can
+//! The first page always has room; it holds the counters of the first 496 regions, so that a small file needs no other; only this page is mapped before others are used. Further counters and marks get room when the broker places a region or begins a move ([`Extent::reserve`], [`Extent::reserve_marks`]), before any writer can
 //! have use for them. The size only grows by atomic maximum; shrinking is the broker's, with the gate shut and all slots drained.
 
 use super::control::MAX_REGIONS;
@@ -26,6 +27,7 @@ const SIZE_AT: usize = 8;
 const MODIFIED_AT: usize = 16;
 const APPEND_AT: usize = 24;
 const STUB_AT: usize = 32;
+const TRUNCATIONS_AT: usize = 40;
 const REGIONS_AT: usize = 128;
 const FIRST_PAGE_BYTES: usize = 4096;
 const MARKS_AT: usize = FIRST_PAGE_BYTES + MAX_REGIONS as usize * 8;
@@ -45,7 +47,8 @@ impl Extent {
     /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(descriptor: &OwnedFd, size_bytes: u64, dirty_regions: u32) -> rustix::io::Result<Self> {
         let dirty_regions = dirty_regions.min(MAX_REGIONS);
-        let map = map::make(descriptor, LENGTH, (REGIONS_AT + dirty_regions as usize * 8).max(FIRST_PAGE_BYTES))?;
+        let allocated = (REGIONS_AT + dirty_regions as usize * 8).max(FIRST_PAGE_BYTES);
+        let map = map::make_first(descriptor, FIRST_PAGE_BYTES, LENGTH, allocated)?;
         map.word(SIZE_AT).store(size_bytes, Relaxed);
         for region in 0..dirty_regions {
             map.half(REGIONS_AT + region as usize * 8).store(1, Relaxed);
@@ -60,7 +63,7 @@ impl Extent {
     ///
     /// `INVAL` if the file is no extent of this version, otherwise the error of mapping it.
     pub fn open(descriptor: impl AsFd, writable: bool) -> rustix::io::Result<Self> {
-        let map = SharedMap::new(descriptor, LENGTH, writable)?;
+        let map = SharedMap::first(descriptor, FIRST_PAGE_BYTES, LENGTH, writable)?;
         if map.word(0).load(Acquire) != MAGIC {
             return Err(rustix::io::Errno::INVAL);
         }
@@ -91,6 +94,17 @@ impl Extent {
     /// Sets the size to less; only with the gate shut and the slots drained.
     pub fn truncate_to(&self, size_bytes: u64) {
         self.map.word(SIZE_AT).store(size_bytes, SeqCst);
+    }
+
+    /// How many truncations the size follows on a host that shares the file with others, as their master counts them.
+    #[must_use]
+    pub fn truncations(&self) -> u64 {
+        self.map.word(TRUNCATIONS_AT).load(SeqCst)
+    }
+
+    /// Broker only, after the size was set.
+    pub fn note_truncations(&self, truncations: u64) {
+        self.map.word(TRUNCATIONS_AT).store(truncations, SeqCst);
     }
 
     /// Modification time in ns since 1970, unless the stub's own holds.
@@ -221,11 +235,22 @@ impl Extent {
     ///
     /// `INVAL` if the file never was an extent, otherwise the error of mapping it.
     pub fn size_of_any_version(descriptor: impl AsFd) -> rustix::io::Result<u64> {
+        Self::size_and_truncations_of_any_version(descriptor).map(|(size_bytes, _)| size_bytes)
+    }
+
+    /// The same, with [`Self::truncations`], which are 0 in other versions.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn size_and_truncations_of_any_version(descriptor: impl AsFd) -> rustix::io::Result<(u64, u64)> {
         let map = SharedMap::new(descriptor, FIRST_PAGE_BYTES, false)?;
-        if map.word(0).load(Acquire).to_le_bytes()[..7] != MAGIC.to_le_bytes()[..7] {
+        let magic = map.word(0).load(Acquire);
+        if magic.to_le_bytes()[..7] != MAGIC.to_le_bytes()[..7] {
             return Err(rustix::io::Errno::INVAL);
         }
-        Ok(map.word(SIZE_AT).load(SeqCst))
+        let truncations = if magic == MAGIC { map.word(TRUNCATIONS_AT).load(SeqCst) } else { 0 };
+        Ok((map.word(SIZE_AT).load(SeqCst), truncations))
     }
 
     fn region_at(region: RegionIndex) -> usize {

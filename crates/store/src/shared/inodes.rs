@@ -21,8 +21,10 @@
 //! allocated as they are written; where there is none, the broker is asked.
 
 use super::map::{self, SharedMap};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
+use std::ffi::CStr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use stripewise_layout::FileId;
@@ -52,6 +54,21 @@ pub struct ClosedStatus {
     pub size_bytes: u64,
     /// Blocks of 512 bytes.
     pub blocks_512: u64,
+}
+
+impl ClosedStatus {
+    /// Whether what stands at `path` from `base` on is the stub of this status and has this device and inode: a number may be another file's by now, and the birth
+    /// time tells.
+    #[must_use]
+    pub fn is_of(&self, base: BorrowedFd<'_>, path: &CStr, flags: AtFlags, identity: (u64, u64)) -> bool {
+        let Ok(found) = rustix::fs::statx(base, path, flags, StatxFlags::INO | StatxFlags::BTIME) else { return false };
+        let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+        let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+        let born_s = u64::try_from(found.stx_btime.tv_sec).ok();
+        let born_ns =
+            born_s.and_then(|born_s| born_s.checked_mul(1_000_000_000)?.checked_add(found.stx_btime.tv_nsec.into()));
+        (device, found.stx_ino) == identity && has_birth && born_ns == Some(self.born_ns)
+    }
 }
 
 /// The mapped table of stubs' inodes.

@@ -4,6 +4,9 @@
 //! allocated when the file is made ([`make`]). The rest of a file is sparse: its pages get room when they are first used, by
 //! [`SharedMap::reach`], which has the kernel touch the page in our stead and returns `NOSPC` where a touch of our own would have been
 //! the end. A page that has space keeps it, so each process asks once for each page.
+//!
+//! A mapping that is large has page tables of its own, which cost more to make and to free than its pages. Memory of small files is used in its first page only,
+//! so of such files that page is mapped, and all of the file a second time once something behind it is used ([`SharedMap::first`]).
 
 use crate::zeroed::zeroed;
 use rustix::fd::AsFd;
@@ -21,12 +24,21 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 ///
 /// `NOSPC` as said, otherwise the error of sizing or mapping the file.
 pub fn make(file: impl AsFd, length: usize, allocated: usize) -> rustix::io::Result<SharedMap> {
+    make_first(file, length, length, allocated)
+}
+
+/// As [`make`]; of the file only the first `mapped` bytes are mapped at once.
+///
+/// # Errors
+///
+/// Those of [`make`].
+pub fn make_first(file: impl AsFd, mapped: usize, length: usize, allocated: usize) -> rustix::io::Result<SharedMap> {
     let is_new = rustix::fs::fstat(&file)?.st_size == 0;
     rustix::fs::ftruncate(&file, length as u64)?;
     if is_new {
         fill_with_zeros(&file, allocated)?;
     }
-    let map = SharedMap::of_length(file, length, true)?;
+    let map = SharedMap::of_length(file, mapped, length, true)?;
     if is_new {
         map.assume_reached(allocated);
     } else {
@@ -51,7 +63,11 @@ fn fill_with_zeros(file: impl AsFd, bytes: usize) -> rustix::io::Result<()> {
 #[derive(Debug)]
 pub struct SharedMap {
     start: NonNull<u8>,
+    /// Bytes mapped at `start`.
+    mapped: usize,
+    /// Of the file; where it is more than `mapped`, null or all of it mapped a second time. No lock: a signal's handler may come here in the midst of it.
     length: usize,
+    whole: AtomicPtr<u8>,
     writable: bool,
     page_bytes: usize,
     reached: Reached,
@@ -134,25 +150,64 @@ impl SharedMap {
     ///
     /// `INVAL` if the file is shorter than `length`, otherwise the error of mapping it.
     pub fn new(file: impl AsFd, length: usize, writable: bool) -> rustix::io::Result<Self> {
+        Self::first(file, length, length, writable)
+    }
+
+    /// As [`Self::new`]; of the file only the first `mapped` bytes are mapped before others are used.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::new`].
+    pub fn first(file: impl AsFd, mapped: usize, length: usize, writable: bool) -> rustix::io::Result<Self> {
         if (rustix::fs::fstat(&file)?.st_size as u64) < length as u64 {
             return Err(Errno::INVAL);
         }
-        Self::of_length(file, length, writable)
+        Self::of_length(file, mapped, length, writable)
     }
 
     /// Maps a file that is known to have `length` bytes.
-    fn of_length(file: impl AsFd, length: usize, writable: bool) -> rustix::io::Result<Self> {
+    fn of_length(file: impl AsFd, mapped: usize, length: usize, writable: bool) -> rustix::io::Result<Self> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)? };
-        // Around the first page touched, the kernel would fill as much of the cache with the holes of a file on a disk as the device reads ahead:
-        // 5 ms at 8 MiB. Without the advice the mapping works as well.
-        // SAFETY: the advice concerns what is read ahead in the mapping just made, and none of its contents.
-        let _ = unsafe { rustix::mm::madvise(start, length, rustix::mm::Advice::Random) };
-        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         let page_bytes = rustix::param::page_size();
+        let mapped = mapped.next_multiple_of(page_bytes).min(length);
+        // One page is mapped because it is used: its entry in the page table is made here and not by a fault. A page without room gets none.
+        let flags = if mapped > page_bytes { MapFlags::SHARED } else { MapFlags::SHARED | MapFlags::POPULATE };
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), mapped, protection, flags, file, 0)? };
+        if mapped > page_bytes {
+            advise(start, mapped);
+        }
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         let reached = Reached::none_of(length.div_ceil(page_bytes));
-        Ok(Self { start, length, writable, page_bytes, reached })
+        Ok(Self { start, mapped, length, whole: AtomicPtr::default(), writable, page_bytes, reached })
+    }
+
+    /// Start of a mapping of the first `end` bytes: of the first page where they end in it, else of all the file.
+    #[inline]
+    fn mapping_to(&self, end: usize) -> rustix::io::Result<*mut u8> {
+        if end <= self.mapped {
+            return Ok(self.start.as_ptr());
+        }
+        let whole = self.whole.load(Acquire);
+        if whole.is_null() { self.map_whole() } else { Ok(whole) }
+    }
+
+    #[cold]
+    fn map_whole(&self) -> rustix::io::Result<*mut u8> {
+        // An old length of 0 makes a further mapping of a shared one's file, with the same protection. The file is not needed for that: nobody has kept it.
+        // SAFETY: the mapping at `start` stays as it is, and the new one at an address of the kernel's choice overlaps nothing.
+        let whole = unsafe {
+            rustix::mm::mremap(self.start.as_ptr().cast(), 0, self.length, rustix::mm::MremapFlags::MAYMOVE)?
+        };
+        advise(whole, self.length);
+        match self.whole.compare_exchange(std::ptr::null_mut(), whole.cast(), AcqRel, Acquire) {
+            Ok(_) => Ok(whole.cast()),
+            Err(others) => {
+                // SAFETY: just made here, and seen by nobody.
+                let _ = unsafe { rustix::mm::munmap(whole, self.length) };
+                Ok(others)
+            }
+        }
     }
 
     /// Makes sure that `bytes` bytes at `offset` may be touched. In a writable mapping that gives them room; otherwise a page without room is all zeros,
@@ -163,9 +218,10 @@ impl SharedMap {
     /// `NOSPC` as said, otherwise the kernel's error.
     #[inline]
     pub fn reach(&self, offset: usize, bytes: usize) -> rustix::io::Result<()> {
-        for page in offset / self.page_bytes..(offset + bytes).div_ceil(self.page_bytes) {
+        let end = (offset + bytes).div_ceil(self.page_bytes);
+        for page in offset / self.page_bytes..end {
             if !self.reached.has(page) {
-                self.reach_page(page)?;
+                self.reach_pages(page, end)?;
             }
         }
         Ok(())
@@ -185,8 +241,28 @@ impl SharedMap {
         self.reach(offset, bytes).is_ok()
     }
 
+    /// Reaches `first`, and all pages up to `end` if the kernel knows how to at once.
     #[cold]
+    fn reach_pages(&self, first: usize, end: usize) -> rustix::io::Result<()> {
+        if !self.writable || end - first < 2 {
+            return self.reach_page(first);
+        }
+        let (from, to) = (first * self.page_bytes, (end * self.page_bytes).min(self.length));
+        let start = self.mapping_to(to)?;
+        // SAFETY: within that mapping; what its pages hold stays.
+        let populated =
+            unsafe { rustix::mm::madvise(start.add(from).cast(), to - from, rustix::mm::Advice::LinuxPopulateWrite) };
+        match populated {
+            Ok(()) => (first..end).for_each(|page| self.reached.add(page)),
+            Err(Errno::FAULT | Errno::NOMEM | Errno::NOSPC) => return Err(Errno::NOSPC),
+            // A kernel before 5.14.
+            Err(_) => return self.reach_page(first),
+        }
+        Ok(())
+    }
+
     fn reach_page(&self, page: usize) -> rustix::io::Result<()> {
+        self.mapping_to(((page + 1) * self.page_bytes).min(self.length))?;
         // Nobody waits on the page's last words, so nobody is woken.
         let last = ((page + 1) * self.page_bytes).min(self.length & !7) - 8;
         let word = self.half(last);
@@ -214,9 +290,12 @@ impl SharedMap {
 
     #[inline]
     fn at<T>(&self, offset: usize, count: usize) -> *const T {
-        assert!(offset.is_multiple_of(align_of::<T>()) && offset + count * size_of::<T>() <= self.length);
+        let end = offset + count * size_of::<T>();
+        assert!(offset.is_multiple_of(align_of::<T>()) && end <= self.length);
+        // As an allocation that fails.
+        let start = self.mapping_to(end).expect("no address space for the shared memory of a file");
         // SAFETY: within the mapping, as just checked.
-        unsafe { self.start.as_ptr().add(offset).cast() }
+        unsafe { start.add(offset).cast() }
     }
 
     /// The atomic at `offset`. Storing through it in a read-only mapping faults: callers check [`Self::is_writable`] at open.
@@ -265,8 +344,20 @@ impl SharedMap {
 impl Drop for SharedMap {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and no reference into it outlives `self`.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.mapped) };
+        let whole = *self.whole.get_mut();
+        if !whole.is_null() {
+            // SAFETY: as above.
+            let _ = unsafe { rustix::mm::munmap(whole.cast(), self.length) };
+        }
     }
+}
+
+/// Around the first page touched, the kernel would fill as much of the cache with the holes of a file on a disk as the device reads ahead: 5 ms at 8 MiB. Without
+/// the advice a mapping works as well.
+fn advise(start: *mut std::ffi::c_void, length: usize) {
+    // SAFETY: the advice concerns what is read ahead in a mapping of the caller's, and none of its contents.
+    let _ = unsafe { rustix::mm::madvise(start, length, rustix::mm::Advice::Random) };
 }
 
 #[cfg(test)]
@@ -288,11 +379,52 @@ mod tests {
             map.word(5 * page + 16).store(7, SeqCst);
             map.reach(5 * page, page).unwrap();
             map.reach(7 * page, 8).unwrap();
+            map.reach(2 * page, 2 * page).unwrap();
+            assert!(map.reached.has(2) && map.reached.has(3) && !map.reached.has(4));
+            assert!(map.word(3 * page).load(SeqCst) == 0 && map.word(5 * page + 16).load(SeqCst) == 7);
             assert_eq!(map.word(5 * page + 16).load(SeqCst), 7);
             let reader = SharedMap::new(&file, 8 * page, false).unwrap();
             assert!(reader.is_reached(5 * page, 8) && reader.word(5 * page + 16).load(SeqCst) == 7);
-            assert!((3 * page as u64..8 * page as u64).contains(&blocks()), "{directory}: {}", blocks());
+            assert!((5 * page as u64..8 * page as u64).contains(&blocks()), "{directory}: {}", blocks());
         }
+    }
+
+    #[test]
+    fn what_lies_behind_the_first_page_is_mapped_when_it_is_used_and_is_the_same_memory() {
+        let page = rustix::param::page_size();
+        let file = tempfile::tempfile().unwrap();
+        let made = make_first(&file, page, 64 * page, page).unwrap();
+        let (writer, reader) = (made, SharedMap::first(&file, page, 64 * page, false).unwrap());
+        writer.word(8).store(3, SeqCst);
+        assert!(
+            reader.word(8).load(SeqCst) == 3 && [&writer, &reader].iter().all(|map| map.whole.load(SeqCst).is_null())
+        );
+        // Threads that are the first to use it see one mapping.
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let map = &writer;
+                scope.spawn(move || {
+                    map.reach(40 * page, page).unwrap();
+                    map.word(40 * page + thread * 8).store(thread as u64 + 1, SeqCst);
+                });
+            }
+        });
+        assert!(reader.is_reached(40 * page, page));
+        let words: Vec<u64> = reader.words(40 * page, 4).iter().map(|word| word.load(SeqCst)).collect();
+        assert_eq!(words, [1, 2, 3, 4]);
+        // Several pages at once, none of which is mapped yet.
+        let other = SharedMap::first(&file, page, 64 * page, true).unwrap();
+        let before = rustix::fs::fstat(&file).unwrap().st_blocks;
+        other.reach(50 * page, 3 * page).unwrap();
+        assert!(!other.whole.load(SeqCst).is_null() && [50, 51, 52].iter().all(|page| other.reached.has(*page)));
+        assert!(rustix::fs::fstat(&file).unwrap().st_blocks >= before + 3 * page as i64 / 512);
+        // A slice over the end of the first page.
+        reader.words(0, page / 4).iter().skip(1).take(1).for_each(|word| assert_eq!(word.load(SeqCst), 3));
+        let mut bytes = [0; 8];
+        rustix::io::pread(&file, &mut bytes, 40 * page as u64 + 24).unwrap();
+        assert_eq!(u64::from_ne_bytes(bytes), 4);
+        drop((writer, file));
+        assert_eq!(reader.word(40 * page).load(SeqCst), 1);
     }
 
     /// Where a device's read-ahead is long, each file's memory took as much of the cache, and milliseconds.

@@ -161,7 +161,7 @@ impl Slots {
     ///
     /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(descriptor: &OwnedFd) -> rustix::io::Result<Self> {
-        Ok(Self { map: map::make(descriptor, LENGTH, FIRST_PAGE_BYTES)? })
+        Ok(Self { map: map::make_first(descriptor, FIRST_PAGE_BYTES, LENGTH, FIRST_PAGE_BYTES)? })
     }
 
     /// Maps an existing table, to occupy lanes in it.
@@ -170,7 +170,7 @@ impl Slots {
     ///
     /// `INVAL` if the file is too short, otherwise the error of mapping it.
     pub fn open(descriptor: impl AsFd) -> rustix::io::Result<Self> {
-        Self::over(SharedMap::new(descriptor, LENGTH, true)?)
+        Self::over(SharedMap::first(descriptor, FIRST_PAGE_BYTES, LENGTH, true)?)
     }
 
     /// For one who only looks.
@@ -179,7 +179,7 @@ impl Slots {
     ///
     /// `INVAL` if the file is too short, otherwise the error of mapping it.
     pub fn open_to_watch(descriptor: impl AsFd) -> rustix::io::Result<Self> {
-        Self::over(SharedMap::new(descriptor, LENGTH, false)?)
+        Self::over(SharedMap::first(descriptor, FIRST_PAGE_BYTES, LENGTH, false)?)
     }
 
     /// Every version has given the first entry room.

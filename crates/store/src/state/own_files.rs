@@ -148,7 +148,8 @@ pub(super) fn check_owner(root: &OwnedFd, path: &Path) -> Result<(), StateError>
     }
     // A `state` that leads elsewhere, by a link or a slip of the pen, must not fill a directory of other things.
     let known = |name: &str| rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-    if [LOCK, "rmt", HOST].into_iter().any(known) {
+    let is_known = || [LOCK, "rmt", HOST].into_iter().any(known);
+    if is_known() {
         return Ok(());
     }
     let mut others = rustix::fs::Dir::read_from(root).map_err(fault)?;
@@ -156,6 +157,8 @@ pub(super) fn check_owner(root: &OwnedFd, path: &Path) -> Result<(), StateError>
         .find(|entry| entry.as_ref().map_or(true, |entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")))
     {
         None => Ok(()),
+        // Another process that makes the state directory right now may have begun since.
+        Some(_) if is_known() => Ok(()),
         Some(_) => Err(StateError::NotState { path: path.to_owned() }),
     }
 }

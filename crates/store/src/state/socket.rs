@@ -90,7 +90,7 @@ mod tests {
         let client = connect(&path).unwrap();
         let server = rustix::net::accept(&listener).unwrap();
         crate::packet::send(&client, &7u32, &[]).unwrap();
-        assert_eq!(crate::packet::receive::<u32>(&server).unwrap().0, 7);
+        assert_eq!(crate::packet::receive::<u32>(&server, &mut Default::default()).unwrap().0, 7);
         let mode = |name: &str| std::fs::symlink_metadata(path.join(name)).unwrap().mode() & 0o777;
         assert_eq!((mode(""), mode("run"), mode("run/broker.sock")), (0o700, 0o711, 0o666));
         state.open_to_others().unwrap();

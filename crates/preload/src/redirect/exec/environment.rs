@@ -10,9 +10,11 @@ use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The first decides.
-const NAMES: [&CStr; 6] = [
+const NAMES: [&CStr; 8] = [
     c"LD_PRELOAD",
     c"STRIPEWISE_STATE",
+    c"STRIPEWISE_AGENT",
+    c"STRIPEWISE_CLUSTER",
     c"STRIPEWISE_TRACE",
     c"STRIPEWISE_LOG",
     c"STRIPEWISE_MARKS",

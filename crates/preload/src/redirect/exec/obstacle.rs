@@ -59,7 +59,9 @@ pub(super) unsafe fn check(chain: &Chain, given: Given<'_>, who: Who) -> Result<
                     met.name(),
                     b"; ",
                     remedy,
-                    b", or give `stripewise run` --allow-unredirected",
+                    b", run it on a mount of the directory (`",
+                    obstacle.mount().as_bytes(),
+                    b"`), or give `stripewise run` --allow-unredirected",
                 ],
             );
             return Err(Errno::ACCESS);

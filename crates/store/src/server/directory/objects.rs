@@ -73,6 +73,14 @@ impl DirectoryServer {
         (is_same && is_owned && known == Some(version_of(&marker))).then(|| held.as_fd())
     }
 
+    /// The directory of objects that stands at the path.
+    pub(super) fn present_objects(&self) -> Result<Objects<'_>, ServerError> {
+        match self.held_objects() {
+            Some(held) => Ok(Objects::Held(held)),
+            None => self.open_objects().map(Objects::Found),
+        }
+    }
+
     /// The directory of objects, in which new ones can be made.
     pub(super) fn probe_objects(&self) -> Result<Objects<'_>, ServerError> {
         let objects = match self.held_objects() {
