@@ -1,0 +1,156 @@
+//! New files.
+//!
+//! A managed file is born without its name ([`NewStub`]), gets its stub's text and its record from the broker, and then its name, unless that was taken
+//! meanwhile: so it appears complete.
+//! New files belong to whom the call came from, not to whom the mount belongs to. Where this process may not give files away, others make none: as the
+//! process's own they could carry its set-user bit.
+
+use crate::failure::failed;
+use crate::managed::Managed;
+use crate::nodes::Node;
+use crate::umask;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use stripewise_store::file::StripedFile;
+use stripewise_store::new_stub::{Birth, NewStub};
+
+/// Whose a new file is.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    uid: u32,
+    gid: u32,
+}
+
+impl Owner {
+    pub(crate) fn of(request: &fuser::Request) -> Self {
+        Self { uid: request.uid(), gid: request.gid() }
+    }
+
+    /// `PERM`: this process cannot give the owner a file.
+    fn check(self) -> rustix::io::Result<()> {
+        let own = rustix::process::geteuid();
+        if own.is_root() || own.as_raw() == self.uid { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    /// Gives the new file at the name to the owner, or removes it. A directory with the set-group bit has given it its own group.
+    fn take_at(self, parent: &Node, name: &OsStr, mode: Mode, is_directory: bool) -> rustix::io::Result<()> {
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        self.give_at(parent, name, mode).inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(parent, name, flags);
+        })
+    }
+
+    fn give_at(self, parent: &Node, name: &OsStr, mode: Mode) -> rustix::io::Result<()> {
+        if self.is_process() {
+            return Ok(());
+        }
+        let (uid, gid) = self.ids(&parent.stat()?);
+        rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        let kept = mode & (Mode::SUID | Mode::SGID);
+        // A change of owner drops these.
+        if kept.is_empty() { Ok(()) } else { rustix::fs::chmodat(parent, name, mode, AtFlags::empty()) }
+    }
+
+    fn take(self, parent: &Node, file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+        if self.is_process() {
+            return Ok(());
+        }
+        let (uid, gid) = self.ids(&parent.stat()?);
+        rustix::fs::fchown(file, uid, gid)?;
+        let kept = mode & (Mode::SUID | Mode::SGID);
+        if kept.is_empty() { Ok(()) } else { rustix::fs::fchmod(file, mode) }
+    }
+
+    fn is_process(self) -> bool {
+        self.uid == rustix::process::geteuid().as_raw() && self.gid == rustix::process::getegid().as_raw()
+    }
+
+    fn ids(self, parent: &Stat) -> (Option<Uid>, Option<Gid>) {
+        let has_group = parent.st_mode & libc::S_ISGID != 0;
+        (Some(Uid::from_raw(self.uid)), (!has_group).then(|| Gid::from_raw(self.gid)))
+    }
+}
+
+/// A file just made and open.
+pub(crate) struct Made {
+    pub(crate) file: OwnedFd,
+    /// Of a managed one.
+    pub(crate) striped: Option<Arc<StripedFile>>,
+}
+
+/// Makes a regular file of a name that is free, open for reading and writing; an ordinary one in sync with its device if `flags` say so.
+pub(crate) fn make(
+    managed: &Managed,
+    parent: &Node,
+    name: &OsStr,
+    mode: Mode,
+    flags: OFlags,
+    owner: Owner,
+) -> Result<Made, Errno> {
+    owner.check()?;
+    umask::drop_for_this_thread()?;
+    let path = parent.path()?.join(name);
+    if !managed.client().takes(&path) {
+        let syncs = flags & (OFlags::SYNC | OFlags::DSYNC);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | syncs;
+        let file = rustix::fs::openat(parent, name, flags, mode)?;
+        owner.take(parent, &file, mode).inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+        })?;
+        return Ok(Made { file, striped: None });
+    }
+    // Else it would be made for nothing.
+    if rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return Err(Errno::EXIST);
+    }
+    let client = managed.client();
+    // Other hosts look at it by a name.
+    let birth = if client.is_shared() { Birth::Named } else { Birth::Either };
+    let (file, mut stub) = NewStub::make(parent.as_fd(), c".", OFlags::RDWR | OFlags::CLOEXEC, mode, birth)?;
+    owner.take(parent, &file, mode)?;
+    let striped = client.create(&path, file.as_fd()).map_err(|error| failed(&error))?;
+    let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
+    match stub.link(file.as_fd(), &name) {
+        Ok(()) => client.report_linked(striped.id()),
+        Err(errno) => {
+            if let Err(error) = client.abandon(striped.id()) {
+                failed(&error);
+            }
+            return Err(errno);
+        }
+    }
+    Ok(Made { file, striped: Some(striped) })
+}
+
+/// Makes what is no regular file: a FIFO, a socket or a device.
+pub(crate) fn make_special(parent: &Node, name: &OsStr, mode: u32, device: u32, owner: Owner) -> Result<(), Errno> {
+    owner.check()?;
+    umask::drop_for_this_thread()?;
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    let kind = rustix::fs::FileType::from_raw_mode(mode);
+    let mode = Mode::from_raw_mode(mode);
+    rustix::fs::mknodat(parent, name, kind, mode, rustix::fs::makedev(major, minor))?;
+    owner.take_at(parent, name, mode, false)
+}
+
+/// Makes a directory.
+pub(crate) fn make_directory(parent: &Node, name: &OsStr, mode: u32, owner: Owner) -> Result<(), Errno> {
+    owner.check()?;
+    umask::drop_for_this_thread()?;
+    let mode = Mode::from_raw_mode(mode);
+    rustix::fs::mkdirat(parent, name, mode)?;
+    let has_group = parent.stat()?.st_mode & libc::S_ISGID != 0;
+    // It took the bit over from the directory above.
+    owner.take_at(parent, name, if has_group { mode | Mode::SGID } else { mode }, true)
+}
+
+/// Makes a symbolic link.
+pub(crate) fn make_link(parent: &Node, name: &OsStr, target: &OsStr, owner: Owner) -> Result<(), Errno> {
+    owner.check()?;
+    rustix::fs::symlinkat(target.as_bytes(), parent, name)?;
+    owner.take_at(parent, name, Mode::empty(), false)
+}

@@ -1,0 +1,377 @@
+//! What is done for an operation: the nodes and opens that its numbers mean, and the module that knows how.
+
+use crate::attributes::attributes_of;
+use crate::data::{self, Copy};
+use crate::failure::to_fuse;
+use crate::locks::{Asked, Locks};
+use crate::making::{self, Made, Owner};
+use crate::managed::Managed;
+use crate::mapped::Mapped;
+use crate::moments::Moments;
+use crate::names::{self, Place};
+use crate::nodes::{Node, Nodes};
+use crate::opens::{Directory, Listed, ManagedOpen, Open, Opens, OrdinaryOpen};
+use crate::setting::{self, Changes};
+use fuser::{BackingId, FileAttr, FileHandle, Generation, INodeNo, LockOwner, RenameFlags, ReplyEmpty, WriteFlags};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use stripewise_store::client::Client;
+use stripewise_store::file::StripedFile;
+
+/// How a directory is shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// For how long the kernel may believe what it has heard of names and attributes.
+    pub(crate) cache: Duration,
+    /// Reads and writes of ordinary files may be the kernel's affair, if it can.
+    pub(crate) may_pass_through: bool,
+}
+
+/// What programs miss on this kernel.
+pub(crate) type Lacks = Arc<OnceLock<Vec<&'static str>>>;
+
+/// A file that was looked up, as the kernel is told of it.
+pub(crate) struct Found {
+    pub(crate) attributes: FileAttr,
+    pub(crate) generation: Generation,
+    /// For how long the kernel may believe the attributes.
+    pub(crate) believed: Duration,
+    node: Arc<Node>,
+}
+
+/// An open as the kernel is told of it.
+pub(crate) struct Opened {
+    pub(crate) handle: FileHandle,
+    /// The file that the kernel is to read and write itself.
+    pub(crate) backing: Option<Arc<BackingId>>,
+}
+
+/// Asks the kernel to read and write a file itself.
+pub(crate) type Back<'a> = &'a dyn Fn(BorrowedFd<'_>) -> std::io::Result<BackingId>;
+
+/// A program that asks about locks.
+#[derive(Clone, Copy)]
+pub(crate) struct Locker {
+    pub(crate) owner: LockOwner,
+    /// Of the call.
+    pub(crate) thread: u32,
+}
+
+pub(crate) struct Operations {
+    managed: Managed,
+    nodes: Nodes,
+    opens: Opens,
+    locks: Arc<Locks>,
+    mapped: Arc<Mapped>,
+    moments: Arc<Moments>,
+    lacks: Lacks,
+    settings: Settings,
+}
+
+impl Operations {
+    /// `root` is open on the mounted directory.
+    pub(crate) fn new(client: Client, root: OwnedFd, settings: Settings) -> rustix::io::Result<Self> {
+        let (managed, nodes) = (Managed::new(client), Nodes::new(root)?);
+        let (opens, locks, mapped, moments) = (Opens::default(), Arc::default(), Arc::default(), Arc::default());
+        Ok(Self { managed, nodes, opens, locks, mapped, moments, lacks: Lacks::default(), settings })
+    }
+
+    pub(crate) fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
+    pub(crate) fn cache(&self) -> Duration {
+        self.settings.cache
+    }
+
+    pub(crate) fn mapped(&self) -> &Arc<Mapped> {
+        &self.mapped
+    }
+
+    pub(crate) fn moments(&self) -> &Arc<Moments> {
+        &self.moments
+    }
+
+    /// Known once the kernel has said what it has.
+    pub(crate) fn lacks(&self) -> Lacks {
+        self.lacks.clone()
+    }
+
+    pub(crate) fn set_lacks(&self, lacks: Vec<&'static str>) {
+        let _ = self.lacks.set(lacks);
+    }
+
+    pub(crate) fn node(&self, number: INodeNo) -> Result<Arc<Node>, Errno> {
+        self.nodes.get(number.0)
+    }
+
+    pub(crate) fn open(&self, handle: FileHandle) -> Result<Arc<Open>, Errno> {
+        self.opens.get(handle)
+    }
+
+    pub(crate) fn forget(&self, number: INodeNo, lookups: u64) {
+        self.nodes.forget(number.0, lookups);
+    }
+
+    /// What stands at the name, with its attributes. By `.` a server of NFS asks for the file itself, which the kernel may have forgotten.
+    pub(crate) fn find(&self, parent: INodeNo, name: &OsStr) -> Result<Found, Errno> {
+        let (node, found) =
+            if name == "." { self.nodes.find_again(parent.0)? } else { self.nodes.find(&*self.node(parent)?, name)? };
+        self.show(&node, &found)
+    }
+
+    /// A lookup that fails after it found the file is none.
+    fn show(&self, node: &Arc<Node>, found: &Stat) -> Result<Found, Errno> {
+        let attributes = attributes_of(&self.managed, node, found);
+        let attributes = attributes.inspect_err(|_| self.nodes.forget(node.number(), 1))?;
+        let cache = self.settings.cache;
+        let believed = if cache.is_zero() { self.moments.of(node) } else { cache };
+        Ok(Found { attributes, generation: node.generation(), believed, node: node.clone() })
+    }
+
+    /// The kernel has been told.
+    pub(crate) fn end_lookup(&self, found: &Found) {
+        if self.settings.cache.is_zero() {
+            self.moments.check(&found.node);
+        }
+    }
+
+    pub(crate) fn attributes(&self, number: INodeNo) -> Result<FileAttr, Errno> {
+        let node = self.node(number)?;
+        attributes_of(&self.managed, &node, &node.stat()?)
+    }
+
+    pub(crate) fn open_node(&self, number: INodeNo, flags: i32, back: Back<'_>) -> Result<Opened, Errno> {
+        let node = self.node(number)?;
+        let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        match self.managed.open(&node, writable)? {
+            Some(file) => Ok(self.enter_managed(node, file, flags)),
+            None => {
+                let file = node.open(own_flags(flags))?;
+                Ok(self.enter_ordinary(node, file, flags, back))
+            }
+        }
+    }
+
+    fn enter_managed(&self, node: Arc<Node>, file: Arc<StripedFile>, flags: i32) -> Opened {
+        let open = Open::Managed(ManagedOpen::new(node.clone(), file, flags));
+        let handle = self.opens.enter(open);
+        self.moments.end(&node);
+        Opened { handle, backing: None }
+    }
+
+    fn enter_ordinary(&self, node: Arc<Node>, file: OwnedFd, flags: i32, back: Back<'_>) -> Opened {
+        // Writes that the kernel makes itself would leave the set-user bits.
+        let is_plain = node.stat().is_ok_and(|found| found.st_mode & (libc::S_ISUID | libc::S_ISGID) == 0);
+        let passes = self.settings.may_pass_through && is_plain && node.kind() == FileType::RegularFile;
+        // Refused of files on file systems that are stacks themselves; then they are read and written here.
+        let backing = if passes { node.backing(back).ok() } else { None };
+        let appends = flags & libc::O_APPEND != 0;
+        let open = Open::Ordinary(OrdinaryOpen { node: node.clone(), file, appends, _backing: backing.clone() });
+        let handle = self.opens.enter(open);
+        self.moments.end(&node);
+        Opened { handle, backing }
+    }
+
+    pub(crate) fn create(
+        &self,
+        (parent, name): (INodeNo, &OsStr),
+        mode: u32,
+        flags: i32,
+        owner: Owner,
+        back: Back<'_>,
+    ) -> Result<(Found, Opened), Errno> {
+        let parent_node = self.node(parent)?;
+        let mode = Mode::from_raw_mode(mode);
+        match making::make(&self.managed, &parent_node, name, mode, own_flags(flags), owner) {
+            Ok(Made { file, striped }) => {
+                let (node, found) = self.nodes.enter(stripewise_store::nameless::hold(&file)?)?;
+                let opened = match striped {
+                    Some(striped) => {
+                        node.note_open(&striped);
+                        self.enter_managed(node.clone(), striped, flags)
+                    }
+                    None => self.enter_ordinary(node.clone(), file, flags, back),
+                };
+                // What stands there since it was entered: the opening may have changed it.
+                let found = node.stat().unwrap_or(found);
+                Ok((self.show(&node, &found)?, opened))
+            }
+            // Made meanwhile by a program that does not use the mount.
+            Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
+                let found = self.find(parent, name)?;
+                let number = found.attributes.ino;
+                let opened = self.open_node(number, flags, back);
+                let opened = opened.inspect_err(|_| self.nodes.forget(number.0, 1))?;
+                Ok((found, opened))
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Makes a file without opening it; of a kind in `mode`.
+    pub(crate) fn make(
+        &self,
+        (parent, name): (INodeNo, &OsStr),
+        mode: u32,
+        device: u32,
+        owner: Owner,
+    ) -> Result<Found, Errno> {
+        let node = self.node(parent)?;
+        match mode & libc::S_IFMT {
+            0 | libc::S_IFREG => {
+                making::make(&self.managed, &node, name, Mode::from_raw_mode(mode), OFlags::empty(), owner)?;
+            }
+            _ => making::make_special(&node, name, mode, device, owner)?,
+        }
+        self.find(parent, name)
+    }
+
+    pub(crate) fn make_directory(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        owner: Owner,
+    ) -> Result<Found, Errno> {
+        making::make_directory(&*self.node(parent)?, name, mode, owner)?;
+        self.find(parent, name)
+    }
+
+    pub(crate) fn make_symlink(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &OsStr,
+        owner: Owner,
+    ) -> Result<Found, Errno> {
+        making::make_link(&*self.node(parent)?, name, target, owner)?;
+        self.find(parent, name)
+    }
+
+    pub(crate) fn link(&self, number: INodeNo, parent: INodeNo, name: &OsStr) -> Result<Found, Errno> {
+        stripewise_store::nameless::link(&*self.node(number)?, &*self.node(parent)?, name)?;
+        self.find(parent, name)
+    }
+
+    pub(crate) fn remove(&self, parent: INodeNo, name: &OsStr) -> Result<(), Errno> {
+        names::remove(&self.managed, Place { parent: &*self.node(parent)?, name })
+    }
+
+    pub(crate) fn remove_directory(&self, parent: INodeNo, name: &OsStr) -> Result<(), Errno> {
+        rustix::fs::unlinkat(&*self.node(parent)?, name, AtFlags::REMOVEDIR)
+    }
+
+    pub(crate) fn rename(
+        &self,
+        from: (INodeNo, &OsStr),
+        to: (INodeNo, &OsStr),
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        let (from_parent, to_parent) = (self.node(from.0)?, self.node(to.0)?);
+        let from = Place { parent: &from_parent, name: from.1 };
+        let to = Place { parent: &to_parent, name: to.1 };
+        names::rename(&self.managed, from, to, rustix::fs::RenameFlags::from_bits_retain(flags.bits()))
+    }
+
+    pub(crate) fn change(
+        &self,
+        number: INodeNo,
+        handle: Option<FileHandle>,
+        changes: Changes,
+    ) -> Result<FileAttr, Errno> {
+        let node = self.node(number)?;
+        let open = handle.map(|handle| self.opens.get(handle)).transpose()?;
+        changes.make(&self.managed, &node, open.as_deref())?;
+        attributes_of(&self.managed, &node, &node.stat()?)
+    }
+
+    /// A read that no program called for fills mapped pages.
+    pub(crate) fn note_mapped(&self, open: &Open) {
+        if let Open::Managed(open) = open {
+            self.mapped.note(open.node.number(), &open.file);
+        }
+    }
+
+    pub(crate) fn write(&self, open: &Open, offset: u64, bytes: &[u8], flags: WriteFlags) -> Result<u32, Errno> {
+        let is_cached = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        if is_cached {
+            self.note_mapped(open);
+        }
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
+            && let Open::Managed(ManagedOpen { node, .. }) | Open::Ordinary(OrdinaryOpen { node, .. }) = open
+        {
+            setting::drop_privileges(&self.managed, node)?;
+        }
+        data::write(open, offset, bytes, is_cached)
+    }
+
+    pub(crate) fn flush(&self, number: INodeNo, handle: FileHandle, owner: LockOwner) -> Result<(), Errno> {
+        self.locks.drop_owner(number.0, owner);
+        data::flush(&*self.opens.get(handle)?)
+    }
+
+    pub(crate) fn release(&self, number: INodeNo, handle: FileHandle) {
+        self.opens.release(handle);
+        if self.locks.has_any(number.0) && !self.opens.has_any(number.0) {
+            self.locks.drop_file(number.0);
+        }
+    }
+
+    pub(crate) fn find_lock(
+        &self,
+        number: INodeNo,
+        owner: LockOwner,
+        asked: Asked,
+    ) -> Result<Option<(Asked, u32)>, Errno> {
+        self.locks.get(&*self.node(number)?, owner, asked)
+    }
+
+    pub(crate) fn lock(&self, number: INodeNo, locker: Locker, asked: Asked, waits: bool, reply: ReplyEmpty) {
+        let node = match self.node(number) {
+            Ok(node) => node,
+            Err(errno) => return reply.error(to_fuse(errno)),
+        };
+        match self.locks.set(&node, locker.owner, asked) {
+            Err(Errno::AGAIN | Errno::ACCESS) if waits => {
+                self.locks.wait(node, locker.owner, asked, locker.thread, reply);
+            }
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(to_fuse(errno)),
+        }
+    }
+
+    pub(crate) fn open_directory(&self, number: INodeNo) -> Result<FileHandle, Errno> {
+        let node = self.node(number)?;
+        let opened = node.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(self.opens.enter(Open::Directory(Directory::new(node, opened))))
+    }
+
+    /// Hands the entries from `offset` on to `take` until that returns true.
+    pub(crate) fn list(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        mut take: impl FnMut(&Directory, &Listed, u64) -> bool,
+    ) -> Result<(), Errno> {
+        match &*self.opens.get(handle)? {
+            Open::Directory(directory) => directory.each_from(offset, |entry, next| take(directory, entry, next)),
+            Open::Managed(_) | Open::Ordinary(_) => Err(Errno::NOTDIR),
+        }
+    }
+
+    pub(crate) fn copy(&self, from: (FileHandle, u64), to: (FileHandle, u64), bytes: u64) -> Result<u32, Errno> {
+        let (source, target) = (self.opens.get(from.0)?, self.opens.get(to.0)?);
+        Copy { from: &source, from_offset: from.1, to: &target, to_offset: to.1, bytes }.make()
+    }
+}
+
+/// What of a program's flags is for the open of the file itself. Appending is not: what is written back of mapped pages has its place.
+fn own_flags(flags: i32) -> OFlags {
+    let kept = libc::O_ACCMODE | libc::O_DSYNC | libc::O_SYNC | libc::O_NOATIME | libc::O_NONBLOCK;
+    OFlags::from_bits_retain((flags & kept) as u32) | OFlags::NOCTTY
+}
