@@ -1,0 +1,5 @@
+"""``python -m stripewise``: the command."""
+
+from ._command import main
+
+main()
