@@ -15,13 +15,14 @@ use stripewise_planner::Plan;
 /// Bring the files of a plan under management
 ///
 /// Existing data is copied in under a write lease and verified before the original is replaced; a file that is open elsewhere is
-/// refused. Files that do not exist yet get their placement when a redirected program creates them. Every file is looked at, and
+/// refused. On a cluster of many hosts every host's agent is asked who has the file open, and a host that cannot say is refused by name. Files that do not exist yet get their placement when a redirected program creates them. Every file is looked at, and
 /// space found for all, before the first is touched. A plan whose verdict is "leave it" is refused without --force. Replicas that the plan has get the space that is left (see `stripewise sync`).
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   stripewise apply plan.json --dry-run
-  stripewise apply plan.json")]
+  stripewise apply plan.json
+  stripewise apply plan.json --unchecked-hosts node17,node18")]
 pub(crate) struct ApplyArgs {
     plan: PathBuf,
 
@@ -32,6 +33,10 @@ pub(crate) struct ApplyArgs {
     /// Apply the plan although it says itself that it is not worth its move
     #[arg(long)]
     force: bool,
+
+    /// Hosts that are not asked whether a program has a file open; what such a program writes to a file that is applied is lost
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
+    unchecked_hosts: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -48,12 +53,12 @@ pub(crate) struct Shown {
 pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
     let cluster = context.session.cluster()?;
     // Before signals are noted only: a pipe may have nothing for long.
-    let plan = Plan::load(&arguments.plan)?;
+    let ApplyArgs { plan: path, dry_run, force, unchecked_hosts } = arguments;
+    let plan = Plan::load(&path)?;
     let interrupt = interrupt::watch()?;
-    let plan = (&plan, arguments.plan.as_path());
-    let ApplyArgs { dry_run, force, .. } = arguments;
-    let options = ApplyOptions { dry_run, force };
-    let Applied { steps, copied_bytes, complaints } = apply(&context.session, &cluster, plan, options, interrupt)?;
+    let plan = (&plan, path.as_path());
+    let options = ApplyOptions { dry_run, force, unchecked_hosts };
+    let Applied { steps, copied_bytes, complaints } = apply(&context.session, &cluster, plan, &options, interrupt)?;
     show(context, steps, copied_bytes, dry_run)?;
     complaints.iter().for_each(|complaint| context.say(complaint));
     Ok(Verdict::Done)

@@ -5,7 +5,7 @@ use crate::interrupt;
 use crate::output::Verdict;
 use anyhow::Result;
 use clap::Args;
-use stripewise::store::serve;
+use stripewise::store::{serve, wait_until_idle};
 
 /// Serve the cluster until Ctrl-C, for programs that are not started by `stripewise run`
 ///
@@ -13,11 +13,17 @@ use stripewise::store::serve;
 /// LD_PRELOAD and STRIPEWISE_STATE in their environment.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Example:
-  stripewise broker &")]
-pub(crate) struct BrokerArgs {}
+Examples:
+  stripewise broker &
+  stripewise broker --until-idle &")]
+pub(crate) struct BrokerArgs {
+    /// End when no program of this host uses the cluster any more, or at once where another process serves it; programs of a run on several
+    /// hosts start it so
+    #[arg(long)]
+    until_idle: bool,
+}
 
-pub(crate) fn run(context: &Context, _arguments: BrokerArgs) -> Result<Verdict> {
+pub(crate) fn run(context: &Context, arguments: BrokerArgs) -> Result<Verdict> {
     let interrupt = interrupt::watch()?;
     let cluster = context.session.cluster()?;
     let broker = serve(&context.session, &cluster)?;
@@ -26,7 +32,13 @@ pub(crate) fn run(context: &Context, _arguments: BrokerArgs) -> Result<Verdict> 
     } else {
         context.say(format_args!("another process serves {}; waiting to follow it", cluster.state.display()));
     }
-    interrupt.wait();
+    if arguments.until_idle {
+        if broker.is_serving() {
+            wait_until_idle(&broker, interrupt);
+        }
+    } else {
+        interrupt.wait();
+    }
     drop(broker);
     Ok(Verdict::Done)
 }

@@ -15,6 +15,7 @@ use stripewise::table::Table;
 use stripewise_layout::figures::counted;
 use stripewise_layout::{ByteCount, Cluster, Order, RequestKind, WriteClass};
 use stripewise_model::{NetworkSource, Profile};
+use stripewise_planner::within;
 use stripewise_store::server::is_by_agent;
 
 /// Measure startup and transfer times of every server and the network; write the profile
@@ -196,7 +197,7 @@ fn print_verification(context: &Context, verification: &Verification) -> Result<
             name_of(part.direction),
             "all".to_owned(),
             part.requests.to_string(),
-            format!("{:.1}", part.predicted_mb_per_s),
+            format!("{:.1} {}", part.predicted_mb_per_s, within(part.predicted_spread)),
             format!("{:.1}", part.measured_mb_per_s),
             format!("{:.0} %", part.ratio * 100.0),
             String::new(),

@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::output::Verdict;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Stripe parallel files over slow and fast servers as a program's own accesses ask for
@@ -89,8 +90,11 @@ commands! {
     Trace(trace::TraceArgs) = "trace";
     Plan(plan::PlanArgs) = "plan";
     Explain(explain::ExplainArgs) = "explain";
+    Advise(advise::AdviseArgs) = "advise";
+    Export(export::ExportArgs) = "export";
     Apply(apply::ApplyArgs) = "apply";
     Run(run::RunArgs) = "run";
+    Mount(mount::MountArgs) = "mount";
     Daemon(daemon::DaemonArgs) = "daemon";
     Host(host::HostArgs) = "host";
     Phase(phase::PhaseArgs) = "phase";
@@ -117,10 +121,26 @@ commands! {
     Demo(demo::DemoArgs) = "demo";
     Simulate(simulate::SimulateArgs) = "simulate";
     Reproduce(reproduce::ReproduceArgs) = "reproduce";
+    Site(site::SiteArgs) = "site";
     Devices(devices::DevicesArgs) = "devices";
     [feature "schemas"] Schema(schema::SchemaArgs) = "schema";
     Completions(completions::CompletionsArgs) = "completions";
     Man(man::ManArgs) = "man";
+    #[command(hide = true)]
+    DarshanReader(darshan_reader::DarshanReaderArgs) = "darshan-reader";
+}
+
+/// The arguments of the command, without a bare `--cluster` of `stat`: it has no value where an option or nothing follows, and means the cluster that is
+/// meant without it. Other commands refuse that.
+pub(crate) fn arguments(all: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let all: Vec<OsString> = all.collect();
+    if !all.iter().any(|argument| argument == "stat") {
+        return all;
+    }
+    let is_option = |argument: Option<&OsString>| argument.is_none_or(|next| next.as_encoded_bytes().starts_with(b"-"));
+    let is_bare = |(place, argument): (usize, &OsString)| argument == "--cluster" && is_option(all.get(place + 1));
+    let bare: Vec<bool> = all.iter().enumerate().map(is_bare).collect();
+    all.into_iter().zip(bare).filter(|(_, is_bare)| !is_bare).map(|(argument, _)| argument).collect()
 }
 
 #[cfg(test)]
@@ -131,6 +151,16 @@ mod tests {
     #[test]
     fn the_table_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_bare_cluster_of_stat_means_the_cluster_that_is_meant_without_it() {
+        let parse = |words: &str| Cli::try_parse_from(arguments(words.split(' ').map(OsString::from)));
+        assert!(parse("stripewise stat --cluster").unwrap().cluster.is_none());
+        let found = parse("stripewise stat --cluster --json").unwrap();
+        assert!(found.cluster.is_none() && found.json);
+        assert_eq!(parse("stripewise stat --cluster other.toml").unwrap().cluster, Some(PathBuf::from("other.toml")));
+        assert!(parse("stripewise ls --cluster").is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `stripewise daemon`: serve a cluster, move its regions, follow a plan or what programs do.
 
+use crate::completions;
 use crate::context::Context;
 use crate::interrupt;
 use crate::output::Verdict;
@@ -64,7 +65,7 @@ pub(crate) struct OnlineArgs {
     pub(crate) online: bool,
 
     /// Who says where regions should lie; as for `stripewise plan`
-    #[arg(long, value_name = "POLICY", default_value = PolicyName::ONLINE.name(), requires = "online")]
+    #[arg(long, value_name = "POLICY", default_value = PolicyName::ONLINE.name(), requires = "online", add = completions::policies())]
     pub(crate) policy: PolicyName,
 
     /// Length of a window

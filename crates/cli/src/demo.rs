@@ -1,5 +1,6 @@
 //! `stripewise demo`: the whole main job on an emulated testbed, with the commands that a user would type.
 
+use crate::completions;
 use crate::context::Context;
 use crate::output::Verdict;
 use anyhow::Result;
@@ -49,7 +50,7 @@ pub(crate) struct DemoArgs {
     request: Vec<ByteCount>,
 
     /// Policies; the first is what the others are compared with
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "def,padp,psa,h2dp,opt")]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "def,padp,psa,h2dp,opt", add = completions::policies())]
     policy: Vec<PolicyName>,
 
     /// About how long one operation should take, in seconds, by the devices' time and by the machine's

@@ -1,5 +1,6 @@
 //! `stripewise evacuate`: empty a server while programs run.
 
+use crate::completions;
 use crate::context::Context;
 use crate::interrupt;
 use crate::output::Verdict;
@@ -23,7 +24,7 @@ Examples:
   stripewise evacuate ssd1
   stripewise evacuate ssd1 --undo")]
 pub(crate) struct EvacuateArgs {
-    #[arg(value_name = "SERVER")]
+    #[arg(value_name = "SERVER", add = completions::servers())]
     server: String,
 
     /// Let the server be used again; what was moved off it stays where it is

@@ -7,6 +7,7 @@ use clap::Args;
 use std::path::PathBuf;
 use stripewise::explain::{ExplainOptions, Explanation, explain};
 use stripewise::made_from::PlanFiles;
+use stripewise::shell::quoted_path;
 use stripewise_planner::explain::{overview_text, region_text};
 
 /// Say why a region lies where a plan puts it, and what other layouts would cost
@@ -38,6 +39,7 @@ pub(crate) struct ExplainArgs {
 
 pub(crate) fn run(context: &Context, arguments: ExplainArgs) -> Result<Verdict> {
     let ExplainArgs { plan, region, traces, profile } = arguments;
+    let path = plan.clone();
     let explanation =
         explain(&context.session, &ExplainOptions { files: PlanFiles { plan, traces, profile }, region })?;
     if context.json {
@@ -45,7 +47,13 @@ pub(crate) fn run(context: &Context, arguments: ExplainArgs) -> Result<Verdict> 
         return Ok(Verdict::Done);
     }
     let text = match &explanation {
-        Explanation::Overview(overview) => overview_text(overview),
+        Explanation::Overview(overview) => {
+            let next = match overview.verdict.apply {
+                true => format!("stripewise apply {}", quoted_path(&path)),
+                false => "nothing to apply".to_owned(),
+            };
+            overview_text(overview, &next)
+        }
         Explanation::Region(region) => region_text(region),
     };
     context.line(text.trim_end())?;

@@ -103,6 +103,11 @@ fn print(context: &Context, made: &Initialized) -> Result<()> {
         table.row([&server.name, &server.class.to_string(), &capacity, &server.url.to_string()]);
     }
     context.line(table)?;
+    if made.cluster.coordinator.is_some() && made.cluster.servers.iter().any(|server| server.url.scheme() == "file") {
+        context.say(
+            "what hosts see of each other's changes in these directories could not be probed: there is one host yet; each other host is probed when its first agent starts",
+        );
+    }
     context.say(format_args!("wrote {}; next: `stripewise calibrate`", made.path.display()));
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! `trace` and `run` pass on the status of the program they ran: 127 if there is none, 126 if it cannot be executed.
 #![deny(unsafe_code)]
 
+mod advise;
 mod apply;
 mod broker;
 mod calibrate;
@@ -14,11 +15,13 @@ mod completions;
 mod context;
 mod cp;
 mod daemon;
+mod darshan_reader;
 mod demo;
 mod devices;
 mod doctor;
 mod evacuate;
 mod explain;
+mod export;
 mod fragments;
 mod host;
 mod init;
@@ -28,6 +31,7 @@ mod ls;
 mod man;
 mod manage;
 mod migrate;
+mod mount;
 mod output;
 mod phase;
 mod plan;
@@ -45,6 +49,7 @@ mod run;
 mod schema;
 mod seconds;
 mod simulate;
+mod site;
 mod stat;
 mod sync;
 mod trace;
@@ -75,13 +80,23 @@ fn program_status(error: &anyhow::Error) -> Option<u8> {
     of_run.or_else(|| error.downcast_ref::<CaptureError>().and_then(CaptureError::exit_status))
 }
 
+/// Becomes the owner of the cluster, after what only root can do for the command.
+fn become_owner(context: &context::Context, command: &mut command::Command) -> anyhow::Result<()> {
+    let owner = context.session.owner()?;
+    if let command::Command::Mount(arguments) = command {
+        arguments.attach_for(owner)?;
+    }
+    Ok(context.session.become_owner(owner)?)
+}
+
 fn main() -> ExitCode {
     spare_address_space();
-    let cli = command::Cli::parse();
+    completions::answer();
+    let mut cli = command::Cli::parse_from(command::arguments(std::env::args_os()));
     let name = cli.command.name();
     log::start(name);
     let context = context::Context::new(cli.cluster, cli.json, name);
-    let owned = if cli.as_owner { context.session.become_owner().map_err(Into::into) } else { Ok(()) };
+    let owned = if cli.as_owner { become_owner(&context, &mut cli.command) } else { Ok(()) };
     match owned.and_then(|()| cli.command.run(&context)).and_then(|verdict| context.flush().map(|()| verdict)) {
         Ok(output::Verdict::Finding) => ExitCode::from(interrupt::status().unwrap_or(1)),
         Ok(verdict) => verdict.into(),

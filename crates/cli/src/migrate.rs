@@ -117,9 +117,10 @@ fn status(context: &Context, store: &Store) -> Result<()> {
     if context.json {
         return context.object(&found);
     }
-    match found.daemon {
-        Some(process) => context.line(format_args!("daemon     process {process}"))?,
-        None => context.line("daemon     none")?,
+    match (&found.guide, found.daemon) {
+        (Some(guide), _) => context.line(format_args!("daemon     {guide}"))?,
+        (None, Some(process)) => context.line(format_args!("daemon     process {process}"))?,
+        (None, None) => context.line("daemon     none")?,
     }
     if let Some(online) = &found.online {
         for line in online_lines(online) {

@@ -1,5 +1,6 @@
 //! `stripewise plan`: from a trace and a profile to a plan, or a table of what every policy is predicted to bring.
 
+use crate::completions;
 use crate::context::Context;
 use crate::output::Verdict;
 use crate::seconds;
@@ -34,7 +35,7 @@ pub(crate) struct PlanArgs {
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
 
-    #[arg(long, default_value = PolicyName::DEFAULT.name(), help = policy_help())]
+    #[arg(long, default_value = PolicyName::DEFAULT.name(), help = policy_help(), add = completions::policies_or_all())]
     policy: Policies,
 
     /// The file to write; with --policy all a directory that gets POLICY.json for each
@@ -70,7 +71,7 @@ pub(crate) struct PlanArgs {
     ssd_room: Option<ByteCount>,
 
     /// Server that is to stay unused; may be given more than once
-    #[arg(long, value_name = "SERVER")]
+    #[arg(long, value_name = "SERVER", add = completions::servers())]
     exclude: Vec<String>,
 
     /// Step of stripe sizes
@@ -220,14 +221,17 @@ fn one(context: &Context, plan: &Plan, cluster: &Cluster, output: Option<&Path>)
     if context.json {
         return context.object(&One { plan, output });
     }
-    context.line(plan_text(plan, cluster).trim_end())?;
-    match (output, plan.verdict.apply) {
-        (Some(path), true) => {
-            context.say(format_args!("wrote {}; next: `stripewise apply {}`", path.display(), quoted_path(path)))
+    let next = match (output, plan.verdict.apply) {
+        (Some(path), true) => format!("stripewise apply {}", quoted_path(path)),
+        (Some(path), false) => {
+            format!("nothing to apply; stripewise explain {} says what limits the run", quoted_path(path))
         }
-        (Some(path), false) => context.say(format_args!("wrote {}", path.display())),
-        (None, true) => context.say("nothing written; name a file with -o to keep the plan"),
-        (None, false) => {}
+        (None, true) => "nothing is written: the same with -o plan.json keeps the plan, to be applied".to_owned(),
+        (None, false) => "nothing to apply; --policy all compares the policies".to_owned(),
+    };
+    context.line(plan_text(plan, cluster, &next).trim_end())?;
+    if let Some(path) = output {
+        context.say(format_args!("wrote {}", path.display()));
     }
     Ok(())
 }
@@ -249,22 +253,26 @@ fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Res
         let recommended = comparison.recommended().map(|plan| plan.policy);
         return context.object(&All { policies: comparison.rows(), recommended });
     }
+    context.line(recommendation(comparison.recommended(), output))?;
     context.line(comparison_text(comparison).trim_end())?;
     if let Some(directory) = output {
         context.say(format_args!("wrote a plan for each policy into {}", directory.display()));
     }
-    context.line(recommendation(comparison.recommended(), output))
+    Ok(())
 }
 
-/// The sentence that ends the comparison.
+/// The lines that begin the comparison: what to do.
 fn recommendation(recommended: Option<&Plan>, output: Option<&Path>) -> String {
     let Some(plan) = recommended else {
-        return "recommended: leave the files where they are, since no plan is worth its move".to_owned();
+        return "recommended: leave the files where they are, since no plan is worth its move\nnext: nothing to apply"
+            .to_owned();
     };
     let policy = plan.policy;
-    let how = match output {
-        Some(directory) => format!("`stripewise apply {}`", quoted_path(&plan_path(directory, policy))),
+    let next = match output {
+        Some(directory) => format!("stripewise apply {}", quoted_path(&plan_path(directory, policy))),
         None => format!("plan again with `--policy {policy} -o FILE`"),
     };
-    format!("recommended: {policy}, predicted to save {} of each run; {how}", duration(plan.verdict.saved_s))
+    let (low_s, high_s) = plan.gain.total.saved_s(plan.predicted.total.time_s);
+    let [saved, low, high] = [plan.verdict.saved_s, low_s, high_s].map(duration);
+    format!("recommended: {policy}, predicted to save {saved} of each run ({low} to {high})\nnext: {next}")
 }

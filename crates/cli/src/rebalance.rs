@@ -1,5 +1,6 @@
 //! `stripewise rebalance`: lay files over servers that were added.
 
+use crate::completions;
 use crate::context::Context;
 use crate::interrupt;
 use crate::output::Verdict;
@@ -23,7 +24,7 @@ Examples:
   stripewise rebalance --plan plan.json")]
 pub(crate) struct RebalanceArgs {
     /// A server that was added; may be given more than once [default: those at the end of cluster.toml that hold nothing]
-    #[arg(long, value_name = "SERVER", conflicts_with = "plan")]
+    #[arg(long, value_name = "SERVER", conflicts_with = "plan", add = completions::servers())]
     new: Vec<String>,
 
     /// Lay the plan's files out as it begins

@@ -22,6 +22,10 @@ Examples:
 pub(crate) struct ReleaseArgs {
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
+
+    /// Hosts that are not asked whether a program has a stub open without their agents knowing, as a child has that outlived the program which opened it
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
+    unchecked_hosts: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -36,7 +40,7 @@ pub(crate) fn run(context: &Context, arguments: ReleaseArgs) -> Result<Verdict> 
     let store = Store::open(&context.session)?;
     let mut files = Vec::new();
     for path in &arguments.paths {
-        let released = release(&store, context.voice(), path, interrupt)?;
+        let released = release(&store, context.voice(), path, &arguments.unchecked_hosts, interrupt)?;
         if !context.json {
             context.say(format_args!("{} is an ordinary file again ({})", path.display(), bytes(released.size_bytes)));
         }

@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use stripewise::report::report;
 use stripewise_layout::output;
-use stripewise_report::{Material, render};
 
 /// Write one HTML file that shows a trace, plans, a profile, measured results and simulated runs
 ///
@@ -40,7 +40,7 @@ pub(crate) struct Written<'a> {
 pub(crate) fn run(context: &Context, arguments: ReportArgs) -> Result<Verdict> {
     let html = {
         let _waiting = context.waiting("making the report");
-        render(&Material::read(&arguments.inputs)?)?
+        report(&arguments.inputs)?
     };
     output::write(&arguments.output, &html).with_context(|| format!("cannot write {}", arguments.output.display()))?;
     if context.json {

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::daemon::{BeginWindow, FollowArgs, OnlineArgs};
 use crate::output::Verdict;
-use crate::trace::report;
+use crate::trace::{existing, report};
 use anyhow::{Result, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -19,6 +19,7 @@ Examples:
   stripewise run -- mpiexec -n 32 ./app input.nml
   stripewise run -- cp data.bin /backup/
   stripewise run --trace again.trace -- ./app
+  mpiexec -n 32 stripewise run --trace job.trace --join -- ./app
   stripewise run --migrate -- mpiexec -n 32 ./app
   stripewise run --migrate --plan plan.json --migrate-bandwidth 50MB/s -- ./app
   stripewise run --migrate --online --window 30s -- mpiexec -n 32 ./app")]
@@ -30,6 +31,10 @@ pub(crate) struct RunArgs {
     /// Replace a trace that stands there
     #[arg(long, requires = "trace")]
     force: bool,
+
+    /// Add to a trace that stands there: this is a part of the same job, perhaps on another host
+    #[arg(long, requires = "trace", conflicts_with = "force")]
+    join: bool,
 
     /// Move regions while the program runs, as the windows of the applied plans, or of --plan, want them, or, with --online, as the program uses them
     #[arg(long)]
@@ -57,7 +62,7 @@ pub(crate) struct RunArgs {
 
 impl From<RunArgs> for RunOptions {
     fn from(arguments: RunArgs) -> Self {
-        let RunArgs { trace, force, migrate, plan, follow, allow_unredirected, command, online } = arguments;
+        let RunArgs { trace, force, join, migrate, plan, follow, allow_unredirected, command, online } = arguments;
         let FollowArgs { windows, migrate_bandwidth } = follow;
         let migration = migrate.then(|| MigrationOptions {
             plan,
@@ -65,7 +70,7 @@ impl From<RunArgs> for RunOptions {
             bandwidth: migrate_bandwidth,
             online: online.options(),
         });
-        Self { command, trace, force, allow_unredirected, migration }
+        Self { command, trace, existing: existing(force, join), allow_unredirected, migration }
     }
 }
 

@@ -69,12 +69,14 @@ fn plain<T: JsonSchema>(_: &'static str, generator: &mut SchemaGenerator) -> Sch
 
 const FORMS: &[Form] = &[
     read("cluster-file", "cluster.toml, as JSON", &[plain::<stripewise_layout::Cluster>]),
+    read("site-file", "site.toml, as JSON", &[plain::<stripewise_planner::site::SiteFile>]),
     read("profile-file", "a profile, as `calibrate` writes it", &[plain::<stripewise_model::Profile>]),
     read("plan-file", "a plan, as `plan` writes it", &[plain::<stripewise_planner::Plan>]),
     read("results-file", "results.json, as `demo` writes it", &[plain::<stripewise_report::results::Results>]),
     read("sim-file", "what `simulate -o` writes", &[plain::<stripewise_report::simulation::Simulation>]),
     read("trace-file", "trace.json of a trace", &[plain::<stripewise_trace::manifest::Manifest>]),
     written("daemon-online", "answer of the daemon to GET /online", &[plain::<stripewise::daemon::OnlineStatus>]),
+    printed("advise", &[of::<crate::advise::Shown>]),
     printed("apply", &[of::<crate::apply::Shown>]),
     printed("calibrate", &[of::<stripewise::calibrate::Calibrated>, of::<stripewise::calibrate::Verification>]),
     printed("check", &[of::<stripewise::check::Checked>]),
@@ -87,12 +89,22 @@ const FORMS: &[Form] = &[
         "explain",
         &[of::<stripewise_planner::explain::Overview>, of::<stripewise_planner::explain::RegionExplanation>],
     ),
+    printed("export", &[of::<crate::export::Exported>]),
     printed("fragments", &[of::<crate::fragments::Shown>]),
-    printed("host", &[of::<crate::host::Shown>]),
+    printed(
+        "host",
+        &[
+            of::<crate::host::Shown>,
+            of::<crate::host::ShownMetrics>,
+            of::<stripewise::hosts::Rekeyed>,
+            of::<stripewise::hosts::Probed>,
+        ],
+    ),
     printed("init", &[of::<stripewise::init::Initialized>]),
     printed("ls", &[of::<crate::ls::Listing>, of::<crate::ls::ServerListing>]),
     printed("manage", &[of::<stripewise::manage::ManagedDirectory>, of::<stripewise::manage::ManagedPaths>]),
     printed("migrate", &[of::<stripewise::migrate::MigrateStatus>]),
+    printed("mount", &[of::<crate::mount::Shown>]),
     printed("phase", &[of::<stripewise::phase::MarkedPhase>]),
     printed("plan", &[of::<crate::plan::One>, of::<crate::plan::All>]),
     printed("rebalance", &[of::<stripewise::rebalance::Rebalanced>]),
@@ -106,7 +118,8 @@ const FORMS: &[Form] = &[
     printed("run", &[of::<stripewise::capture::CaptureSummary>]),
     printed("schema", &[of::<Listed>]),
     printed("simulate", &[of::<stripewise_report::simulation::Printed>]),
-    printed("stat", &[of::<crate::stat::Shown>]),
+    printed("site", &[of::<crate::site::Shown>]),
+    printed("stat", &[of::<crate::stat::Shown>, of::<stripewise::stat::ClusterStat>]),
     printed("sync", &[of::<crate::sync::Shown>]),
     printed(
         "trace",
@@ -213,7 +226,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Their data are bytes, text or nothing. `evacuate` prints under its former name, `drain`.
-    const WITHOUT_OBJECT: [&str; 6] = ["broker", "cat", "completions", "daemon", "evacuate", "man"];
+    const WITHOUT_OBJECT: [&str; 7] = ["broker", "cat", "completions", "daemon", "darshan-reader", "evacuate", "man"];
 
     #[test]
     fn every_command_that_prints_json_has_a_schema() {

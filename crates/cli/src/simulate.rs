@@ -2,6 +2,7 @@
 
 mod show;
 
+use crate::completions;
 use crate::context::Context;
 use crate::output::Verdict;
 use crate::seconds;
@@ -9,11 +10,11 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use stripewise::emulated::EmulatedServers;
-use stripewise::simulate::{self, ModelledServer, SimulateOptions, Simulated, simulate};
+use stripewise::simulate::{self, SimulateOptions, simulate};
 use stripewise_device::DiskOrder;
 use stripewise_layout::ByteCount;
 use stripewise_planner::PolicyName;
-use stripewise_report::simulation::{Printed, SIMULATION_VERSION, SimulatedRun, SimulatedServer, Simulation};
+use stripewise_report::simulation::{Printed, Simulation};
 use stripewise_sim::{Migration, StationOrder};
 use stripewise_trace::Pacing;
 
@@ -39,7 +40,7 @@ pub(crate) struct SimulateArgs {
     plans: Vec<PathBuf>,
 
     /// Policies to plan with and simulate [default: def, unless plans are given]
-    #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
+    #[arg(long = "policy", value_name = "NAME", value_delimiter = ',', add = completions::policies())]
     policies: Vec<PolicyName>,
 
     /// Groups of servers, [COUNTx]DEVICE[:CAPACITY], as `init --emulated` takes them [default: the emulated servers of the cluster file]
@@ -238,28 +239,9 @@ impl SimulateArgs {
 
 pub(crate) fn run(context: &Context, arguments: SimulateArgs) -> Result<Verdict> {
     let simulated = simulate(&context.session, &arguments.options()?)?;
-    let simulation = as_written(arguments.workload, simulated)?;
+    let simulation = simulated.as_written(arguments.workload).context("writing JSON")?;
     finish(context, &simulation, arguments.output.as_deref())?;
     Ok(Verdict::Done)
-}
-
-/// What was simulated as its file has it.
-fn as_written(workload: String, simulated: Simulated) -> Result<Simulation> {
-    let server = |server: ModelledServer| {
-        let ModelledServer { name, class, device, model, link } = server;
-        SimulatedServer { name, class, device, model: model.to_owned(), link }
-    };
-    let run = |run: simulate::Run| SimulatedRun::new(run.name, run.plan, run.predicted_mb_per_s, run.outcome);
-    Ok(Simulation {
-        version: SIMULATION_VERSION,
-        simulated: true,
-        workload,
-        processes: simulated.processes,
-        nodes: simulated.nodes,
-        servers: simulated.servers.into_iter().map(server).collect(),
-        options: serde_json::to_value(&simulated.options).context("writing JSON")?,
-        runs: simulated.runs.into_iter().map(run).collect(),
-    })
 }
 
 fn finish(context: &Context, simulation: &Simulation, output: Option<&Path>) -> Result<()> {

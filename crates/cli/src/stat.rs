@@ -1,5 +1,6 @@
-//! `stripewise stat`: what is known of a managed file, down to its regions.
+//! `stripewise stat`: what is known of a managed file, down to its regions, or of a cluster as a whole.
 
+pub(crate) mod cluster;
 mod fragments;
 
 use crate::context::Context;
@@ -10,19 +11,24 @@ use serde::Serialize;
 use std::path::PathBuf;
 use stripewise::Store;
 use stripewise::messages::printable;
-use stripewise::stat::{FileStat, stat};
+use stripewise::stat::{FileStat, cluster_stat, stat};
 use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, grouped};
 use stripewise_report::date::utc;
 
-/// Show size, times, owner, servers and regions of managed files
+/// Show size, times, owner, servers and regions of managed files, or a cluster: its hosts, master, moves and servers
+///
+/// Without FILE it shows the cluster. So does a bare --cluster, of the cluster that is meant without it.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   stripewise stat data.h5
-  stripewise stat --json data.h5 | jq '.files[0].spans'")]
+  stripewise stat --json data.h5 | jq '.files[0].spans'
+  stripewise stat --cluster
+  stripewise stat --cluster --json | jq '.hosts[] | select(.is_silent)'")]
 pub(crate) struct StatArgs {
-    #[arg(required = true, value_name = "FILE")]
+    /// Managed files [default: the cluster as a whole]
+    #[arg(value_name = "FILE")]
     paths: Vec<PathBuf>,
 }
 
@@ -35,6 +41,14 @@ pub(crate) struct Shown {
 
 pub(crate) fn run(context: &Context, arguments: StatArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
+    if arguments.paths.is_empty() {
+        let cluster = cluster_stat(&store)?;
+        match context.json {
+            true => context.object(&cluster)?,
+            false => cluster::print(context, &cluster)?,
+        }
+        return Ok(Verdict::Done);
+    }
     let mut files = Vec::new();
     for path in &arguments.paths {
         files.push(stat(&store, path)?);

@@ -11,7 +11,7 @@ pub(crate) use capture::report;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use stripewise::capture::CaptureOptions;
+use stripewise::capture::{CaptureOptions, Existing};
 
 /// Capture the reads and writes of a program; show or export a trace
 ///
@@ -24,6 +24,7 @@ use stripewise::capture::CaptureOptions;
     after_help = "\
 Examples:
   stripewise trace -o run.trace -- mpiexec -n 32 ./app input.nml
+  mpiexec -n 32 stripewise trace -o job.trace --join -- ./app
   stripewise trace show run.trace --stripe 64KiB
   stripewise trace export run.trace --parquet run.parquet"
 )]
@@ -38,6 +39,10 @@ pub(crate) struct TraceArgs {
     /// Replace a trace that stands there
     #[arg(long)]
     force: bool,
+
+    /// Add to a trace that stands there: this is a part of the same job, perhaps on another host
+    #[arg(long, conflicts_with = "force")]
+    join: bool,
 
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -55,8 +60,20 @@ pub(crate) fn run(context: &Context, arguments: TraceArgs) -> Result<Verdict> {
         Some(Action::Show(show)) => show::run(context, show),
         Some(Action::Export(export)) => export::run(context, export),
         None => {
-            let TraceArgs { output, force, command, .. } = arguments;
-            capture::run(context, &CaptureOptions { output: output.unwrap_or_default(), force, command })
+            let TraceArgs { output, force, join, command, .. } = arguments;
+            capture::run(
+                context,
+                &CaptureOptions { output: output.unwrap_or_default(), existing: existing(force, join), command },
+            )
         }
+    }
+}
+
+/// What the options say of a trace that stands there.
+pub(crate) fn existing(force: bool, join: bool) -> Existing {
+    match (force, join) {
+        (true, _) => Existing::Replace,
+        (false, true) => Existing::Join,
+        (false, false) => Existing::Refuse,
     }
 }

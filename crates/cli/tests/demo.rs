@@ -66,7 +66,7 @@ fn the_live_part_moves_regions_under_a_program_and_verifies_every_byte() {
     let written: Value = serde_json::from_slice(&place.read("out/results.json")).unwrap();
     assert_eq!((&written["version"], &written["live"]), (&2.into(), live));
     let report = String::from_utf8(place.read("out/report.html")).unwrap();
-    assert!(report.contains("<section id=\"live\">") && report.contains(">regions move</text>"));
+    assert!(report.contains("<section id=\"live\" ") && report.contains("</i>regions move</li>"));
 }
 
 #[test]

@@ -41,8 +41,7 @@ fn a_plan_is_explained_from_what_it_was_made_from() {
     assert_eq!((&overview["policy"], &hot["requests"]), (&"h2dp".into(), &160.into()));
 
     let region = place.done(&["explain", "plan.json", "data:0"]);
-    for part in ["/data:0 (1 MiB), by h2dp ", "reads of 64 KiB at random\n", "by 4 processes", "(h2dp", "\nwhy        "]
-    {
+    for part in ["/data:0 (1 MiB), by h2dp ", "reads of 64 KiB at random\n", "by 4 processes", "(h2dp", "why        "] {
         assert!(region.contains(part), "{part} is not in {region}");
     }
     let region = place.json(&["explain", "plan.json", "data:0"]);
@@ -84,7 +83,7 @@ fn an_older_plan_needs_the_names_of_its_inputs() {
     let said = place.say(&["explain", "old.json", "--trace", "run.csv"]);
     assert_eq!(said.err, "stripewise explain: old.json does not say where its profile is; name it with --profile\n");
     let words = ["explain", "old.json", "--trace", "run.csv", "--profile", "profile.json"];
-    assert_eq!(place.done(&words), place.done(&["explain", "plan.json"]));
+    assert_eq!(place.done(&words).replace("old.json", "plan.json"), place.done(&["explain", "plan.json"]));
 }
 
 #[test]

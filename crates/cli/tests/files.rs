@@ -243,6 +243,30 @@ fn a_broker_in_the_background_serves_other_commands_until_it_is_told_to_stop() {
 }
 
 #[test]
+fn a_cluster_of_one_host_is_shown_as_a_whole_too() {
+    let place = Place::with_cluster();
+    place.write("data", &noise(3 << 20));
+    place.done(&["cp", "--managed", "data", "managed"]);
+    let shown = place.json(&["stat", "--cluster"]);
+    assert!(shown["coordinator"].is_null() && shown["term"].is_null() && shown["key"].is_null());
+    let hosts = shown["hosts"].as_array().unwrap();
+    assert_eq!((hosts.len(), &hosts[0]["name"], &hosts[0]["is_master"]), (1, &shown["master"], &true.into()));
+    assert!(hosts[0]["agent"]["process"].as_u64().unwrap() > 0);
+    assert!(shown["servers"].as_array().unwrap().iter().any(|server| server["objects"].as_u64().unwrap() > 0));
+    assert_eq!(shown["hosts"][0]["files"], 0, "nobody has a file open");
+    let text = place.done(&["stat"]);
+    assert!(text.contains("this cluster has one host"), "{text}");
+    assert!(!text.contains("master       ") && !text.contains("key   "), "{text}");
+    let metrics = place.done(&["host", "metrics"]);
+    for line in ["stripewise_agent_master 1", "stripewise_agent_files 0"] {
+        assert!(metrics.lines().any(|found| found == line), "no `{line}` in\n{metrics}");
+    }
+    let said = place.say(&["host", "rekey"]);
+    assert_eq!(said.status, 2);
+    assert!(said.err.contains("this cluster has one host"), "{}", said.err);
+}
+
+#[test]
 fn holes_stay_holes() {
     let place = Place::with_cluster();
     let file = std::fs::File::create(place.path("sparse")).unwrap();

@@ -39,7 +39,11 @@ fn from_a_trace_to_a_redirected_run() {
         .find(|file| file["path"].as_str().unwrap().ends_with("/data"))
         .unwrap();
     assert_eq!((&file["read_requests"], &file["read_bytes"]), (&64.into(), &(4 << 20).into()));
-    assert_eq!(file["patterns"][0]["pattern"], "sequential");
+    let pattern = &file["patterns"][0];
+    assert_eq!(
+        (&pattern["operation"], &pattern["pattern"], &file["is_data"]),
+        (&"read".into(), &"sequential".into(), &true.into())
+    );
     // Every third border of 64 KiB is one of 48 KiB, but never both ends of a request.
     let row = &shown["alignment"]["rows"][0];
     assert_eq!((row["unaligned_percent"].as_f64(), row["random_percent"].as_f64()), (Some(100.0), Some(0.0)));
@@ -54,12 +58,18 @@ fn from_a_trace_to_a_redirected_run() {
     let compared = place.json(&["plan", "run.trace", "--policy", "all"]);
     let times = compared["policies"].as_array().unwrap().iter().map(|row| row["time_s"].as_f64().unwrap());
     assert!(times.is_sorted(), "{compared}");
-    let advice = table.lines().last().unwrap();
-    match compared["recommended"].as_str() {
-        Some(policy) => assert!(advice.ends_with(&format!("`stripewise apply plans/{policy}.json`")), "{advice}"),
-        None => assert!(advice.starts_with("recommended: leave the files where they are"), "{advice}"),
-    }
-    place.done(&["plan", "run.trace", "-o", "plan.json"]);
+    // The advice stands first, and the command that follows it.
+    let advice = match compared["recommended"].as_str() {
+        Some(policy) => (
+            format!("recommended: {policy}, predicted to save "),
+            format!("next: stripewise apply plans/{policy}.json"),
+        ),
+        None => ("recommended: leave the files where they are".to_owned(), "next: nothing to apply".to_owned()),
+    };
+    let first: Vec<&str> = table.lines().take(2).collect();
+    assert!(first[0].starts_with(&advice.0) && first[1] == advice.1, "{table}");
+    let planned = place.done(&["plan", "run.trace", "-o", "plan.json"]);
+    assert!(planned.starts_with("verdict    ") && planned.contains("\nnext       "), "{planned}");
     let before = place.done(&["apply", "plan.json", "--dry-run"]);
     assert!(before.contains("would move") && place.read("data") == data, "a dry run changes nothing");
     place.done(&["apply", "plan.json"]);
@@ -88,7 +98,7 @@ fn from_a_trace_to_a_redirected_run() {
     place.done(&["report", "run.trace", "plans/def.json", "plan.json", "profile.json", "-o", "report.html"]);
     let page = String::from_utf8(place.read("report.html")).unwrap();
     for section in ["bandwidth", "accesses", "regions", "load", "profile", "plans"] {
-        assert!(page.contains(&format!("<section id=\"{section}\">")), "{section}");
+        assert!(page.contains(&format!("<section id=\"{section}\" ")), "{section}");
     }
     place.done(&["release", "data"]);
     assert!(place.read("data") == data);

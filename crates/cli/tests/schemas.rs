@@ -46,6 +46,22 @@ fn a_name_without_a_schema_is_refused() {
     assert!(said.err.contains("no schema `nothing`; `stripewise schema` lists them"), "{}", said.err);
 }
 
+/// A site whose targets are named as the cluster's servers.
+const SITE: &str = r#"version = 1
+fs = "lustre"
+[[targets]]
+class = "hdd"
+names = ["h0", "h1"]
+numbers = [0, 1]
+device = "hdd-7200"
+[[targets]]
+class = "ssd"
+names = ["s0", "s1"]
+numbers = [2, 3]
+bandwidth = "1GB/s"
+latency_ms = 0.1
+"#;
+
 #[test]
 fn files_and_outputs_of_a_planned_run_have_the_documented_forms() {
     let place = Place::with_cluster();
@@ -85,6 +101,11 @@ fn files_and_outputs_of_a_planned_run_have_the_documented_forms() {
         "sim.json",
     ]);
     check("sim-file", &read("sim.json"));
+    place.json(&["site", "example", "--fs", "lustre"]);
+    place.write("site.toml", SITE.as_bytes());
+    let exported = place.json(&["export", "plan.json", "--site", "site.toml", "-o", "layouts"]);
+    assert!(exported["export"]["predicted"]["ideal"]["time_s"].as_f64().unwrap() > 0.0);
+    assert!(place.read("layouts/layout.sh").starts_with(b"#!/bin/sh") && !place.read("layouts/0001.lyl").is_empty());
     place.json(&["apply", "plan.json", "--dry-run"]);
     place.json(&["apply", "plan.json"]);
     place.json(&["restripe", "data", "--layout", "<0B,64KiB>"]);

@@ -5,14 +5,17 @@ mod support;
 use support::Place;
 
 /// Commands whose help stands in `help.txt`.
-const COMMANDS: [&str; 35] = [
+const COMMANDS: [&str; 39] = [
     "init",
     "doctor",
     "trace",
     "plan",
     "explain",
+    "advise",
+    "export",
     "apply",
     "run",
+    "mount",
     "daemon",
     "phase",
     "restripe",
@@ -36,6 +39,7 @@ const COMMANDS: [&str; 35] = [
     "simulate",
     "replay",
     "reproduce",
+    "site",
     "devices",
     "schema",
     "completions",
@@ -64,6 +68,9 @@ fn help_is_as_agreed() {
     }
     for action in ["show", "export"] {
         text += &format!("$ stripewise trace {action} --help\n{}\n", place.done(&["trace", action, "--help"]));
+    }
+    for action in ["example", "detect"] {
+        text += &format!("$ stripewise site {action} --help\n{}\n", place.done(&["site", action, "--help"]));
     }
     for action in ["status", "wait", "pause", "resume", "cancel", "bandwidth"] {
         text += &format!("$ stripewise migrate {action} --help\n{}\n", place.done(&["migrate", action, "--help"]));
@@ -142,6 +149,40 @@ fn documents_show_commands_and_options_that_exist() {
     assert!(checked > 100, "only {checked} commands are shown");
 }
 
+/// What a shell is told to complete `word` to after `words`.
+fn completions(place: &Place, words: &[&str], word: &str) -> Vec<String> {
+    let mut command = place.command(&[&["--", "stripewise"], words, &[word]].concat());
+    let index = (words.len() + 1).to_string();
+    let command = command.env("STRIPEWISE_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", index).env("_CLAP_IFS", "\n");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn policies_and_servers_are_completed() {
+    let place = Place::new();
+    for name in ["a", "b"] {
+        std::fs::create_dir(place.path(name)).unwrap();
+    }
+    let servers = ["--server", "slow-1=hdd:a", "--server", "quick-1=ssd:b"];
+    assert!(completions(&place, &["evacuate"], "").iter().all(|word| !word.contains("slow")), "without a cluster");
+    place.done(&[&["init"][..], &servers].concat());
+    assert_eq!(completions(&place, &["evacuate"], "s"), ["slow-1"]);
+    assert_eq!(completions(&place, &["plan", "run.trace", "--exclude"], ""), ["slow-1", "quick-1"]);
+    assert_eq!(completions(&place, &["plan", "run.trace", "--policy"], "o"), ["opt"]);
+    assert!(completions(&place, &["plan", "run.trace", "--policy"], "").contains(&"all".to_owned()));
+    assert_eq!(completions(&place, &["simulate", "--policy"], "def,h"), ["def,h2dp"]);
+    std::fs::create_dir(place.path("elsewhere")).unwrap();
+    let mut command = place.command(&["--", "stripewise", "-C", "..", "evacuate", "q"]);
+    let command = command.env("STRIPEWISE_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", "4");
+    let output = command.current_dir(place.path("elsewhere")).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "quick-1");
+    for shell in ["bash", "zsh", "fish", "elvish"] {
+        assert!(place.done(&["completions", shell]).contains("STRIPEWISE_COMPLETE"), "{shell}");
+    }
+}
+
 #[test]
 fn manual_pages_and_completions_name_every_command() {
     let place = Place::new();
@@ -149,16 +190,12 @@ fn manual_pages_and_completions_name_every_command() {
     assert!(listed.len() >= COMMANDS.len());
     let page = place.done(&["man"]);
     place.done(&["man", "--directory", "man1"]);
-    let bash = place.done(&["completions", "bash"]);
-    let zsh = place.done(&["completions", "zsh"]);
-    let fish = place.done(&["completions", "fish"]);
+    let completed = completions(&place, &[], "");
     for name in &listed {
         assert!(page.contains(&format!("stripewise\\-{name}(1)")), "{name} is not in the manual page");
         let own = place.read(&format!("man1/stripewise-{name}.1"));
         assert!(String::from_utf8(own).unwrap().contains(".SH SYNOPSIS"), "{name}");
-        for (shell, text) in [("bash", &bash), ("zsh", &zsh), ("fish", &fish)] {
-            assert!(text.contains(name.as_str()), "{name} is not in the completions for {shell}");
-        }
+        assert!(completed.contains(name), "{name} is not completed");
     }
     assert!(place.done(&["man", "plan"]).contains("\\-\\-ssd\\-room"));
     let said = place.say(&["man", "plna"]);

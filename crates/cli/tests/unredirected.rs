@@ -53,7 +53,13 @@ fn a_program_that_cannot_be_redirected_is_not_started_and_the_reason_is_told() {
         let said = place.say(&[&["run", "--"], command].concat());
         assert_eq!((said.status, said.out.as_str()), (126, ""), "{command:?}: {}", said.err);
         assert!(said.err.contains("still is linked statically"), "{}", said.err);
-        assert!(said.err.contains("link it dynamically") && said.err.contains("--allow-unredirected"), "{}", said.err);
+        assert!(
+            said.err.contains("link it dynamically")
+                && said.err.contains("`stripewise mount DIR`")
+                && said.err.contains("--allow-unredirected"),
+            "{}",
+            said.err
+        );
     }
     let said = place.say(&["run", "--allow-unredirected", "--", "./still", "data/file"]);
     assert_eq!((said.status, said.out.as_str()), (0, "data/file\nran\n"));
@@ -110,16 +116,19 @@ fn a_program_that_gains_rights_is_refused() {
     if has_capabilities.is_err() {
         eprintln!("file capabilities are left out: this file system has none");
     }
-    for (name, reason) in [("setuid", "is setuid"), ("setgid", "is setgid"), ("capable", "has file capabilities")] {
+    let (own, others) = ("`stripewise mount DIR`", "`stripewise mount DIR --allow-other`");
+    for (name, reason, mount) in
+        [("setuid", "is setuid", others), ("setgid", "is setgid", others), ("capable", "has file capabilities", own)]
+    {
         if name == "capable" && has_capabilities.is_err() {
             continue;
         }
         let said = place.say(&["run", "--", &format!("./{name}")]);
         assert_eq!(said.status, 126, "{name}: {}", said.err);
-        assert!(said.err.contains(reason), "{}", said.err);
+        assert!(said.err.contains(reason) && said.err.contains(mount), "{}", said.err);
         let said = shell(&place, &format!("./{name} data/file"));
         assert_eq!((said.status, said.out.as_str()), (126, ""), "{name}: {}", said.err);
-        assert!(said.err.contains(reason), "{}", said.err);
+        assert!(said.err.contains(reason) && said.err.contains(mount), "{}", said.err);
     }
 }
 

@@ -10,6 +10,7 @@ use stripewise_broker::rmt::{
     ReplicaRecord, Table,
 };
 use stripewise_fuzz::TARGETS;
+use stripewise_fuzz::targets::trace::RECORDER_FILE;
 use stripewise_layout::{
     ByteCount, Direction, FileId, Generation, Layout, Placement, RegionIndex, ServerClass, ServerId,
 };
@@ -29,6 +30,7 @@ fn main() {
     packets();
     table();
     traces();
+    recorded();
     texts();
     links();
 }
@@ -325,6 +327,24 @@ fn traces() {
         if let Ok(manifest) = std::fs::read(path.join("trace.json")) {
             write("manifest", &format!("generated-{number}"), &manifest);
         }
+    }
+}
+
+/// What Recorder wrote, without the names of HDF5's functions.
+fn recorded() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/fixtures/recorder");
+    for version in ["2.3.3", "2.5.0-shared", "3.0.0"] {
+        let mut paths: Vec<_> =
+            std::fs::read_dir(fixtures.join(version)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        let mut bytes = Vec::new();
+        for path in paths.iter().filter(|path| path.is_file()) {
+            let name = path.file_name().unwrap().as_encoded_bytes();
+            let contents = std::fs::read(path).unwrap();
+            let end = contents.windows(3).position(|bytes| bytes == b"\nH5").unwrap_or(contents.len());
+            bytes.extend([RECORDER_FILE, name, b"\n", &contents[..end]].concat());
+        }
+        write("recorder", version, &bytes);
     }
 }
 

@@ -8,6 +8,7 @@ pub mod packet;
 pub mod plan;
 pub mod profile;
 pub mod record;
+pub mod site;
 pub mod stub;
 pub mod table;
 pub mod trace;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stripewise::Voice;
 use stripewise_layout::{ByteCount, Direction, output};
-use stripewise_planner::{Plan, PolicyName, Prediction};
+use stripewise_planner::{MODEL_SPREAD, Plan, PolicyName, Prediction};
 use stripewise_report::results::{LiveResult, RESULTS_VERSION, Results, RunResult};
 use table::Measured;
 use testbed::Testbed;
@@ -253,6 +253,7 @@ fn with_prediction(run: Measured, policy: PolicyName, predicted: &Prediction) ->
         ranks: run.ranks,
         bandwidth_mb_s: run.bandwidth_mb_s,
         predicted_mb_s: throughput.map(|throughput| throughput.mb_per_s),
+        predicted_spread: throughput.map_or(MODEL_SPREAD, |throughput| throughput.spread),
         bytes: run.bytes,
         verified: run.verified,
         host_bound: run.host_bound,

@@ -1,14 +1,14 @@
 //! Predictions of buffered writes against the simulator's write-back and against that of emulated servers: scattered and dense, on whole regions and
 //! striped.
 
-use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
+mod support;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stripewise::laboratory::Lab;
 use stripewise_device::{DeviceSpec, LinkSpec, lookup_device, lookup_link};
 use stripewise_layout::{
-    ByteCount, FileId, FileOffset, Generation, Layout, Placement, RegionGeometry, RequestKind, ServerId, WriteClass,
+    ByteCount, FileId, Generation, Layout, Placement, RegionGeometry, RequestKind, ServerId, WriteClass,
 };
 use stripewise_model::{Concurrency, OrderedLines};
 use stripewise_sim::{FilePlacements, SimOptions};
@@ -16,14 +16,13 @@ use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec};
 use stripewise_store::server::memory::MemoryServer;
 use stripewise_store::server::stations::Stations;
 use stripewise_store::server::{DeviceTime as _, ObjectName};
-use stripewise_trace::{FileShape, IoRequest, Program, ProgramFile, Step};
+use stripewise_trace::{Program as _, Step};
+use support::{PROCESSES, SEED, Skewed};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const REGION: ByteCount = ByteCount(8 * MIB);
 const REGIONS: u64 = 128;
-const PROCESSES: u32 = 16;
-const SEED: u64 = 1;
 
 /// Disk, SSD and link. No gap is short enough to be skipped.
 fn devices() -> (DeviceSpec, DeviceSpec, LinkSpec) {
@@ -44,47 +43,8 @@ fn lab() -> Lab {
     lab
 }
 
-/// Each process writes anywhere in the file, more often at its begin.
-struct Writes {
-    files: Vec<FileShape>,
-    request_bytes: u64,
-    requests: u64,
-}
-
-impl Writes {
-    fn new(request_bytes: u64, requests: u64) -> Self {
-        let files = vec![FileShape { path: "/data/shared".to_owned(), size_bytes: REGION.0 * REGIONS }];
-        Self { files, request_bytes, requests }
-    }
-}
-
-impl Program for Writes {
-    fn files(&self) -> &[FileShape] {
-        &self.files
-    }
-
-    fn processes(&self) -> u32 {
-        PROCESSES
-    }
-
-    fn nodes(&self) -> u32 {
-        PROCESSES
-    }
-
-    fn phases(&self) -> u32 {
-        1
-    }
-
-    fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
-        let mut draws = SmallRng::seed_from_u64(SEED << 32 | u64::from(process));
-        Box::new((0..self.requests / u64::from(PROCESSES)).map(move |_| {
-            let region = (draws.random::<f64>().powi(2) * REGIONS as f64) as u64;
-            let slot = draws.random_range(0..REGION.0 / self.request_bytes);
-            let offset = FileOffset(region * REGION.0 + slot * self.request_bytes);
-            let kind = RequestKind::Write(WriteClass::Buffered);
-            Step::Access(IoRequest { file: ProgramFile(0), kind, offset, bytes: self.request_bytes })
-        }))
-    }
+fn writes(request_bytes: u64, requests: u64) -> Skewed {
+    Skewed::new((REGION, REGIONS), RequestKind::Write(WriteClass::Buffered), request_bytes, requests, 2)
 }
 
 /// Regions dealt out whole to all servers in turn, and striped over them; on disks alone, and on all.
@@ -108,7 +68,7 @@ fn buffered_writes_are_predicted_as_the_simulator_finds_them() {
     for (request_bytes, requests) in
         [(64 * KIB, 1_600), (64 * KIB, 6_400), (64 * KIB, 64_000), (MIB, 160), (MIB, 1_600), (MIB, 16_000)]
     {
-        let program = Writes::new(request_bytes, requests);
+        let program = writes(request_bytes, requests);
         let counts = lab.count(&program);
         for (name, placement) in placements() {
             let files = [FilePlacements::fixed(placement.clone())];
@@ -122,7 +82,7 @@ fn buffered_writes_are_predicted_as_the_simulator_finds_them() {
 }
 
 /// Seconds of the busiest emulated device when the processes write in turn and then sync: service time as it is counted, whatever the clock says.
-fn emulated_s(placement: &Placement, program: &Writes) -> f64 {
+fn emulated_s(placement: &Placement, program: &Skewed) -> f64 {
     let directory = tempfile::tempdir().unwrap();
     let file = Stations::establish(&directory.path().join("stations"), 8).unwrap();
     let stations = Arc::new(Stations::open(file, 8).unwrap());
@@ -164,7 +124,7 @@ fn buffered_writes_are_predicted_as_emulated_servers_take_them_in() {
     for (request_bytes, requests) in
         [(64 * KIB, 1_600), (64 * KIB, 6_400), (64 * KIB, 25_600), (MIB, 160), (MIB, 1_600)]
     {
-        let program = Writes::new(request_bytes, requests);
+        let program = writes(request_bytes, requests);
         let counts = lab.count(&program);
         for (name, placement) in placements() {
             let found_s = emulated_s(&placement, &program);

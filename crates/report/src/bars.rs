@@ -7,7 +7,7 @@ use super::svg::{Anchor, Svg};
 use crate::results::{Results, RunResult};
 use stripewise_layout::Direction;
 use stripewise_layout::figures::{bytes, number};
-use stripewise_planner::PolicyName;
+use stripewise_planner::{PolicyName, within};
 
 /// What a bandwidth is of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,8 +35,18 @@ pub(super) struct Bar {
     /// Measured or simulated; None when there is only a prediction.
     pub(super) found_mb_s: Option<f64>,
     pub(super) predicted_mb_s: Option<f64>,
+    /// Relative spread of the prediction.
+    pub(super) predicted_spread: f64,
     /// The machine and not the devices was the bottleneck: no result.
     pub(super) host_bound: bool,
+}
+
+impl Bar {
+    /// Of the prediction: a time that is longer or shorter by its spread.
+    fn range(&self) -> Option<(f64, f64)> {
+        let predicted = self.predicted_mb_s?;
+        Some((predicted * (1.0 - self.predicted_spread).max(0.0), predicted * (1.0 + self.predicted_spread)))
+    }
 }
 
 /// A bandwidth that no placement by the layouts that were weighed exceeds.
@@ -57,6 +67,7 @@ pub(super) fn of_results(results: &Results) -> Vec<Bar> {
         request_bytes: Some(run.request_bytes),
         found_mb_s: Some(run.bandwidth_mb_s),
         predicted_mb_s: run.predicted_mb_s,
+        predicted_spread: run.predicted_spread,
         host_bound: run.host_bound,
     };
     let mut bars: Vec<Bar> = results.runs.iter().map(bar).collect();
@@ -81,6 +92,7 @@ pub(super) fn together(results: &Results) -> Vec<Bar> {
                 request_bytes: Some(write.request_bytes),
                 found_mb_s: Some(rate(write.bandwidth_mb_s, read.bandwidth_mb_s)),
                 predicted_mb_s: write.predicted_mb_s.zip(read.predicted_mb_s).map(|(write, read)| rate(write, read)),
+                predicted_spread: write.predicted_spread.max(read.predicted_spread),
                 host_bound: write.host_bound || read.host_bound,
             })
         })
@@ -133,7 +145,8 @@ pub(super) fn chart(bars: &[Bar], bounds: &[Bound], found: &str) -> String {
         return String::new();
     }
     let operations = distinct(bars.iter().map(|bar| bar.operation));
-    let most = bars.iter().flat_map(|bar| [bar.found_mb_s, bar.predicted_mb_s]).flatten().fold(0.0, f64::max);
+    let most =
+        bars.iter().flat_map(|bar| [bar.found_mb_s, bar.range().map(|(_, high)| high)]).flatten().fold(0.0, f64::max);
     let near = bounds.iter().map(|bound| bound.mb_s).filter(|bound| *bound <= most * FAR);
     let columns = distinct(bars.iter().map(|bar| bar.request_bytes)).len();
     let scale = Scale::decimal(near.fold(most, f64::max), if columns > 2 { 3.0 } else { 6.0 });
@@ -153,7 +166,27 @@ pub(super) fn chart(bars: &[Bar], bounds: &[Bound], found: &str) -> String {
         panel.draw(&mut svg, top);
         top += panel.height();
     }
-    svg.finish("Bandwidth of each policy by operation and request size, with the model's prediction")
+    svg.finish(&format!("Bandwidth of each policy, {found}"), &spoken(bars))
+}
+
+/// The slowest and the fastest bar of each operation; all figures stand in a table beside the chart.
+fn spoken(bars: &[Bar]) -> String {
+    let rate = |bar: &Bar| if bar.host_bound { None } else { bar.found_mb_s.or(bar.predicted_mb_s) };
+    let mut text = String::new();
+    for operation in distinct(bars.iter().map(|bar| bar.operation)) {
+        let rated = bars.iter().filter(|bar| bar.operation == operation).filter_map(|bar| Some((bar, rate(bar)?)));
+        let (mut least, mut most) = (None::<(&Bar, f64)>, None::<(&Bar, f64)>);
+        for one in rated {
+            least = least.filter(|known| known.1 <= one.1).or(Some(one));
+            most = most.filter(|known| known.1 >= one.1).or(Some(one));
+        }
+        if let Some((least, most)) = least.zip(most) {
+            let [slowest, fastest] =
+                [least, most].map(|(bar, rate)| format!("{} with {} MB/s", bar.policy, number(rate)));
+            text += &format!("{}: slowest {slowest}, fastest {fastest}. ", operation.name());
+        }
+    }
+    text + "The table next to the chart has all figures."
 }
 
 pub(super) fn direction_name(direction: Direction) -> &'static str {
@@ -231,12 +264,13 @@ impl Panel<'_> {
         let class = policy_class(&bar.policy);
         let size = bar.request_bytes.map_or_else(String::new, |size| format!(" at {}", bytes(size)));
         let said = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{} MB/s", number(value)));
+        let range = bar.predicted_mb_s.map_or_else(String::new, |_| format!(" {}", within(bar.predicted_spread)));
         if bar.host_bound {
             svg.text((column.left + 5.0, y + 14.0), Anchor::Start, "value quiet", "host");
             return;
         }
         let title = format!(
-            "{}{size}: {} {}, predicted {}",
+            "{}{size}: {} {}, predicted {}{range}",
             bar.policy,
             self.found,
             said(bar.found_mb_s),
@@ -247,6 +281,15 @@ impl Panel<'_> {
         let class = if bar.found_mb_s.is_some() { format!("bar {class}") } else { format!("bar foretold {class}") };
         svg.rect([column.left, y + 3.0, length, ROW - 6.0], &class, &title);
         let mut label_at = column.left + length;
+        if let Some((low, high)) = bar.range() {
+            let [from, to] = [low, high].map(|end| column.left + self.scale.at(end, column.width));
+            let middle = y + ROW / 2.0;
+            svg.line((from, middle), (to, middle), "reach-halo");
+            svg.line((from, middle), (to, middle), "reach");
+            if to > label_at - 4.0 && from < label_at + FIGURE {
+                label_at = label_at.max(to);
+            }
+        }
         if let (Some(_), Some(predicted)) = (bar.found_mb_s, bar.predicted_mb_s) {
             let x = column.left + self.scale.at(predicted, column.width);
             svg.line((x, y + 1.0), (x, y + ROW - 1.0), "marker-halo");
@@ -285,6 +328,7 @@ mod tests {
             request_bytes: Some(65536),
             found_mb_s,
             predicted_mb_s: Some(90.0),
+            predicted_spread: 0.1,
             host_bound,
         }
     }

@@ -37,7 +37,10 @@ pub(super) fn chart(profile: &Profile) -> String {
             panel.class(&mut svg, profile, direction, order, class);
         }
     }
-    svg.finish("Fitted time of one request over its size, for every server of the profile")
+    svg.finish(
+        "Fitted time of one request over its size, for every server of the profile",
+        "The table of fits has startup time, rate and deviation of every line.",
+    )
 }
 
 /// Powers of ten, in seconds, that hold every line.

@@ -3,6 +3,7 @@
 use super::bars::direction_name;
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
+use serde::Serialize;
 use stripewise_layout::Direction;
 use stripewise_layout::figures::{bytes, duration};
 use stripewise_trace::HeatMap;
@@ -13,16 +14,23 @@ pub(super) const ROWS: usize = 64;
 /// Shades; a step is a constant factor of bytes.
 pub(super) const LEVELS: usize = 7;
 
-/// The accesses of one file on a grid of at most [`COLUMNS`] (about) by [`ROWS`].
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Heat {
-    path: String,
-    size_bytes: u64,
-    start_s: f64,
-    end_s: f64,
-    columns: usize,
-    read: Vec<u64>,
-    write: Vec<u64>,
+/// The accesses of one file on a grid of at most about 180 by 64.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Heat {
+    /// Absolute path of the file.
+    pub path: String,
+    /// The end of the farthest request, where the rows end.
+    pub size_bytes: u64,
+    /// Where the columns begin, in seconds from the begin of the trace.
+    pub start_s: f64,
+    /// Where they end.
+    pub end_s: f64,
+    /// Cells of a row.
+    pub columns: usize,
+    /// Bytes read in each cell, row after row from offset 0 on.
+    pub read: Vec<u64>,
+    /// Bytes written in each cell.
+    pub write: Vec<u64>,
 }
 
 /// One direction of it.
@@ -92,7 +100,36 @@ pub(super) fn chart(heat: &Heat) -> String {
     for (number, grid) in panels.iter().enumerate() {
         panel(&mut svg, PANEL * number as f64, grid, heat);
     }
-    svg.finish(&format!("Bytes of {} by time and offset, reads and writes apart", heat.path))
+    let label = format!("Bytes of {} by time and offset, reads and writes apart", heat.path);
+    let description = panels.iter().map(|grid| spoken(grid, heat)).collect::<Vec<_>>().join(" ");
+    svg.finish(&label, &description)
+}
+
+/// One direction in words: the moment and the offsets with the most bytes.
+fn spoken(grid: &Grid<'_>, heat: &Heat) -> String {
+    let (by_time, by_offset) = sums(grid);
+    let most = |sums: &[f64]| (0..sums.len()).max_by(|one, other| sums[*one].total_cmp(&sums[*other])).unwrap_or(0);
+    let (column, row) = (most(&by_time), most(&by_offset));
+    let column_s = (heat.end_s - heat.start_s) / grid.columns as f64;
+    let at_s = heat.start_s + column as f64 * column_s;
+    let row_bytes = heat.size_bytes as f64 / ROWS as f64;
+    let touched = by_offset.iter().filter(|bytes| **bytes > 0.0).count();
+    format!(
+        "{} from {} to {}: most bytes at {}, and at offset {}; {} % of the file are touched.",
+        direction_name(grid.direction),
+        duration(heat.start_s),
+        duration(heat.end_s),
+        duration(at_s),
+        bytes((row as f64 * row_bytes) as u64),
+        touched * 100 / ROWS
+    )
+}
+
+/// Bytes by time over all offsets, and by offset over all times.
+fn sums(grid: &Grid<'_>) -> (Vec<f64>, Vec<f64>) {
+    let by_time = (0..grid.columns).map(|column| (0..ROWS).map(|row| grid.row(row)[column] as f64).sum());
+    let by_offset = (0..ROWS).map(|row| grid.row(row).iter().map(|bytes| *bytes as f64).sum());
+    (by_time.collect(), by_offset.collect())
 }
 
 fn ramp(direction: Direction) -> &'static str {
@@ -152,9 +189,7 @@ fn cells(svg: &mut Svg, grid: &Grid<'_>, plot_top: f64) {
 
 /// Sums over all offsets along the top and over all times along the right: bursts, and hot parts of the file.
 fn edges(svg: &mut Svg, grid: &Grid<'_>, plot_top: f64, heat: &Heat) {
-    let by_time: Vec<f64> =
-        (0..grid.columns).map(|column| (0..ROWS).map(|row| grid.row(row)[column] as f64).sum()).collect();
-    let by_offset: Vec<f64> = (0..ROWS).map(|row| grid.row(row).iter().map(|bytes| *bytes as f64).sum()).collect();
+    let (by_time, by_offset) = sums(grid);
     let most_time = by_time.iter().copied().fold(1.0, f64::max);
     let most_offset = by_offset.iter().copied().fold(1.0, f64::max);
     let (width, height) = (MAIN / grid.columns as f64, PLOT / ROWS as f64);

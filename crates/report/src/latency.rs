@@ -56,7 +56,10 @@ pub(super) fn chart(spans: &[Span]) -> String {
         }
         top = floor + FOOT;
     }
-    svg.finish("Percentiles of the simulated time of a request under each plan, reads and writes apart")
+    svg.finish(
+        "Percentiles of the simulated time of a request under each plan, reads and writes apart",
+        "The table of this section has the median, the 95th and 99th percentile and the longest request of every run.",
+    )
 }
 
 fn one(svg: &mut Svg, span: &Span, y: f64, at: impl Fn(f64) -> f64) {

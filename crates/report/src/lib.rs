@@ -7,8 +7,12 @@
 #![deny(clippy::print_stdout)]
 
 mod bars;
+#[cfg(test)]
+mod contrast;
 pub mod date;
+mod finding;
 mod fits;
+mod headline;
 mod heat;
 mod latency;
 mod live;
@@ -18,12 +22,18 @@ mod page;
 mod prices;
 mod regions;
 pub mod results;
+mod run_facts;
+mod run_timeline;
 pub mod scale;
 pub mod simulation;
 mod summary;
 pub mod svg;
 mod timeline;
 
+pub use finding::{Finding, Severity};
+pub use headline::Headline;
+pub use heat::Heat;
 pub use material::{Material, ReportError};
 pub use page::{RenderError, render};
+pub use run_facts::{Figure, RunFacts, Table};
 pub use summary::TraceSummary;

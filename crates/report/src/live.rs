@@ -96,7 +96,10 @@ pub(super) fn chart(live: &LiveResult) -> String {
         line(&mut svg, run, slices, &axes);
     }
     time_axis(&mut svg, &axes, copied_base);
-    svg.finish("Bandwidth over time before and after the hot set changes, without and with moves; beneath it what movers wrote")
+    svg.finish(
+        "Bandwidth over time before and after the hot set changes, without and with moves; beneath it what movers wrote",
+        "The tables of this section have the figures of both halves, and the values over time.",
+    )
 }
 
 /// Where movers were at work. Moves are ordered by the change, which may lie within a slice.

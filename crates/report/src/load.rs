@@ -49,7 +49,16 @@ pub(super) fn chart(servers: &[(&str, ServerClass)], loads: &[Load<'_>]) -> Stri
             one(&mut svg, (left, top), width, scale, servers, load);
         }
     }
-    svg.finish("Predicted busy time of each server under each plan")
+    let words = loads.iter().map(|load| {
+        let busiest = servers.iter().zip(load.seconds).max_by(|one, other| one.1.total_cmp(other.1));
+        let busiest =
+            busiest.map_or_else(String::new, |((name, _), seconds)| format!(", {name} for {}", duration(*seconds)));
+        let balance =
+            imbalance(load.seconds).map_or_else(String::new, |found| format!(", {} times the mean", number(found)));
+        format!("{}: busiest{busiest}{balance}", load.policy)
+    });
+    let description = words.collect::<Vec<_>>().join("; ");
+    svg.finish("Predicted busy time of each server under each plan", &description)
 }
 
 fn one(

@@ -1,6 +1,9 @@
 //! What a report is made from, and how each part is read from its file.
 
+use crate::finding::Finding;
+use crate::headline::Headline;
 use crate::results::{RESULTS_VERSION, Results};
+use crate::run_facts::RunFacts;
 use crate::simulation::{Simulation, SimulationError};
 use crate::summary::TraceSummary;
 use std::path::{Path, PathBuf};
@@ -24,6 +27,14 @@ pub struct Material {
     pub results: Option<Results>,
     /// What was simulated.
     pub simulation: Option<Simulation>,
+    /// What stands first; without one it is made of the plans.
+    pub headline: Option<Headline>,
+    /// What was found beside layouts, in the order in which it is shown within each severity.
+    pub findings: Vec<Finding>,
+    /// The run, where it is known by other means than a trace.
+    pub run: Option<RunFacts>,
+    /// Where each plan was read from, in the order of `plans`; empty where none was.
+    pub plan_files: Vec<PathBuf>,
 }
 
 /// Why a report's inputs could not be read.
@@ -135,6 +146,7 @@ fn add(path: &Path, material: &mut Material, trace: &mut Option<Trace>) -> Resul
     let has = |key: &str| value.get(key).is_some();
     if has("policy") && has("files") {
         material.plans.push(Plan::parse(&text, path)?);
+        material.plan_files.push(owned());
         Ok(None)
     } else if has("simulated") && has("runs") {
         Ok(material.simulation.replace(Simulation::parse(&text, path)?).map(|_| "simulation"))

@@ -1,21 +1,25 @@
-//! The page: sections in order, each with its pictures and tables, and only those for which there is something to show.
+//! The page: the verdict first, then what was measured, what was simulated and what is predicted, in sections that each say which it is, and
+//! only those for which there is something to show.
 
 mod bandwidth;
 mod live;
+mod opening;
 mod optimum;
 mod plans;
 mod simulated;
 
-use super::heat;
+use super::{heat, run_timeline};
 use crate::material::Material;
-use crate::results::{LiveResult, Results};
+use crate::results::LiveResult;
+use crate::run_facts::{Figure, Table};
 use crate::summary::FileSummary;
 use serde::Serialize;
 use std::path::Path;
-use stripewise_layout::figures::{bytes, counted, duration, grouped, signed_percent};
+use stripewise_layout::figures::{bytes, counted, grouped};
 use stripewise_layout::{ByteCount, Direction};
-use stripewise_model::Profile;
+use stripewise_model::{Caveat, Profile};
 use stripewise_planner::PolicyName;
+use stripewise_trace::statistics::AccessPattern;
 use thiserror::Error;
 
 #[derive(Serialize)]
@@ -26,7 +30,12 @@ struct Page<'a> {
     title: String,
     subtitle: Vec<String>,
     emulated: bool,
-    tiles: Vec<Tile>,
+    throttled: Vec<String>,
+    opening: Option<opening::Opening>,
+    findings: Vec<opening::ShownFinding>,
+    measured: Vec<Figure>,
+    run_timeline: String,
+    tables: &'a [Table],
     bandwidth: Option<bandwidth::Bandwidth>,
     live: Option<live::LiveSection>,
     optima: Vec<optimum::OptimumSection>,
@@ -35,6 +44,7 @@ struct Page<'a> {
     other_files: usize,
     regions: Vec<plans::RegionSection>,
     load: String,
+    load_within: String,
     fits: Option<plans::Fits>,
     plans: Vec<plans::PlanSection>,
     comparison: Vec<Vec<String>>,
@@ -43,16 +53,11 @@ struct Page<'a> {
 }
 
 #[derive(Serialize)]
-struct Tile {
-    label: String,
-    value: String,
-    note: String,
-}
-
-#[derive(Serialize)]
 struct FileHeat {
     path: String,
     facts: String,
+    /// How reads, and how writes, go through the file.
+    patterns: Vec<String>,
     chart: String,
     sizes: Vec<Vec<String>>,
 }
@@ -96,7 +101,15 @@ fn page(material: &Material) -> Page<'_> {
         title: title(material),
         subtitle: subtitle(material),
         emulated: is_emulated(material),
-        tiles: tiles(material),
+        throttled: throttled(profile.as_ref()),
+        opening: opening::opening(material),
+        findings: opening::findings(&material.findings),
+        measured: opening::measured(material),
+        run_timeline: material
+            .run
+            .as_ref()
+            .map_or_else(String::new, |run| run_timeline::chart(&run.timeline, run.run_s)),
+        tables: material.run.as_ref().map_or(&[], |run| run.tables.as_slice()),
         bandwidth: bandwidth::section(material),
         live: live_part(material).map(live::section),
         optima: optimum::sections(&material.plans),
@@ -105,11 +118,21 @@ fn page(material: &Material) -> Page<'_> {
         other_files: material.trace.iter().flat_map(|trace| &trace.files).filter(|file| file.heat.is_none()).count(),
         regions: plans::region_sections(material),
         load: plans::load_chart(&material.plans),
+        load_within: plans::load_within(&material.plans),
         fits: profile.as_ref().map(plans::fits_section),
         plans: material.plans.iter().map(plans::plan_section).collect(),
         comparison: plans::comparison(&material.plans),
         sources: sources(material, profile.as_ref()),
-        warnings: material.trace.iter().flat_map(|trace| trace.warnings.clone()).collect(),
+        warnings: warnings(material),
+    }
+}
+
+/// What is missing in the inputs. The trace of a run's log repeats what the log lacks.
+fn warnings(material: &Material) -> Vec<String> {
+    match (&material.run, &material.trace) {
+        (Some(run), _) => run.missing.clone(),
+        (None, Some(trace)) => trace.warnings.clone(),
+        (None, None) => Vec::new(),
     }
 }
 
@@ -128,12 +151,20 @@ fn is_emulated(material: &Material) -> bool {
         || material.profile.as_ref().is_some_and(|profile| profile.emulated)
 }
 
+/// What is said of each server that was slowed down.
+fn throttled(profile: Option<&Profile>) -> Vec<String> {
+    let caveats = profile.iter().flat_map(|profile| &profile.caveats);
+    caveats.filter(|caveat| matches!(caveat, Caveat::Throttled { .. })).map(ToString::to_string).collect()
+}
+
 fn live_part(material: &Material) -> Option<&LiveResult> {
     material.results.as_ref()?.live.as_ref()
 }
 
 fn title(material: &Material) -> String {
     let planned = material.plans.first().map(|plan| plan.key.application.clone());
+    let run = material.run.as_ref().map(|run| shortened(&run.command));
+    let planned = planned.or(run);
     let traced = || {
         let command = &material.trace.as_ref()?.command;
         (!command.is_empty()).then(|| command.clone())
@@ -148,7 +179,7 @@ fn title(material: &Material) -> String {
 
 fn subtitle(material: &Material) -> Vec<String> {
     let mut parts = Vec::new();
-    if let Some(trace) = &material.trace {
+    if let Some(trace) = material.trace.as_ref().filter(|_| material.run.is_none()) {
         parts.push(shortened(&trace.command));
         parts.push(if trace.host.is_empty() { String::new() } else { format!("on {}", trace.host) });
         parts.push(trace.started.clone());
@@ -164,55 +195,6 @@ fn shortened(command: &str) -> String {
         None => command.to_owned(),
         Some((end, _)) => format!("{}\u{2026}", &command[..end]),
     }
-}
-
-fn tiles(material: &Material) -> Vec<Tile> {
-    let mut tiles = Vec::new();
-    let tile = |label: &str, value: String, note: String| Tile { label: label.to_owned(), value, note };
-    let best = material.plans.iter().max_by(|a, b| a.gain.total.expected.total_cmp(&b.gain.total.expected));
-    if let Some((policy, gain)) = material.results.as_ref().and_then(Results::best) {
-        tiles.push(tile(
-            &format!("Measured gain over {}", PolicyName::BASELINE),
-            signed_percent(gain),
-            format!("{policy}, geometric mean of all runs"),
-        ));
-    }
-    if let Some(plan) = best {
-        let gain = plan.gain.total;
-        let (low, high) = (signed_percent(gain.low), signed_percent(gain.high));
-        let range = if low == high { plan.policy.to_string() } else { format!("{}, {low} to {high}", plan.policy) };
-        tiles.push(tile(
-            &format!("Predicted gain over {}", PolicyName::BASELINE),
-            signed_percent(gain.expected),
-            range,
-        ));
-        tiles.push(tile(
-            "On SSD servers",
-            bytes(plan.ssd_bytes()),
-            format!("of {} planned", bytes(plans::size_bytes(plan))),
-        ));
-    }
-    if let Some(trace) = &material.trace {
-        let moved: u64 = trace.files.iter().map(|file| file.moved_bytes).sum();
-        let reads: u64 = trace.files.iter().map(|file| file.read_requests).sum();
-        let writes: u64 = trace.files.iter().map(|file| file.write_requests).sum();
-        tiles.push(tile(
-            "Moved by the program",
-            bytes(moved),
-            format!("{} reads, {} writes", grouped(reads as i64), grouped(writes as i64)),
-        ));
-        let ranks = if trace.mpi_size > 0 {
-            format!("{} MPI ranks", trace.mpi_size)
-        } else {
-            counted(trace.processes, "process", "processes")
-        };
-        tiles.push(tile(
-            "Traced run",
-            duration(trace.duration_s),
-            format!("{ranks} on {}", counted(trace.nodes, "node", "nodes")),
-        ));
-    }
-    tiles
 }
 
 fn file_heat(file: &FileSummary) -> Option<FileHeat> {
@@ -232,14 +214,26 @@ fn file_heat(file: &FileSummary) -> Option<FileHeat> {
             grouped(file.read_requests as i64),
             grouped(file.write_requests as i64)
         ),
+        patterns: patterns(file),
         chart: heat::chart(heat),
         sizes: rows.collect(),
     })
 }
 
+/// `reads: strided by 65536 B (4 processes)`, and the same of writes.
+fn patterns(file: &FileSummary) -> Vec<String> {
+    let of = |(name, found): (&str, &Vec<(AccessPattern, u32)>)| {
+        let words = found.iter().map(|(pattern, processes)| {
+            format!("{pattern} ({})", counted(*processes as usize, "process", "processes"))
+        });
+        (!found.is_empty()).then(|| format!("{name}: {}", words.collect::<Vec<_>>().join(", ")))
+    };
+    ["reads", "writes"].into_iter().zip(&file.patterns).filter_map(of).collect()
+}
+
 fn sources(material: &Material, profile: Option<&Profile>) -> Vec<(String, String)> {
-    let mut rows = Vec::new();
-    if let Some(trace) = &material.trace {
+    let mut rows = material.run.as_ref().map_or_else(Vec::new, |run| run.inputs.clone());
+    if let Some(trace) = material.trace.as_ref().filter(|_| material.run.is_none()) {
         rows.push((
             "trace".to_owned(),
             format!(

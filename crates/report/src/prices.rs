@@ -95,7 +95,14 @@ pub(super) fn chart(rows: &[Row], (unit, share_of_gib): (&str, f64)) -> String {
             svg.text((left + length + 5.0, y + 14.0), Anchor::Start, "value", words(value));
         }
     }
-    svg.finish("Dual prices of the bound for each server: its device, its link, its capacity")
+    let priced = |row: &&Row| is_priced(row);
+    let words = rows.iter().filter(priced).map(|row| {
+        let ServerPrices { device, link, room_s_per_gib, .. } = row.prices;
+        let space = duration(room_s_per_gib * share_of_gib);
+        format!("{}: device {}, link {}, capacity {space} for each {unit}", row.name, share(device), share(link))
+    });
+    let description = words.collect::<Vec<_>>().join("; ");
+    svg.finish("Dual prices of the bound for each server: its device, its link, its capacity", &description)
 }
 
 /// Title, unit, the price, its words.

@@ -102,7 +102,8 @@ pub(super) fn chart(map: &RegionMap<'_>) -> String {
         svg.text((x, floor + 17.0), anchor, "tick", if tick == 0.0 { "0".to_owned() } else { bytes(tick as u64) });
     }
     legend(&mut svg, floor + 36.0, &spans, map.servers);
-    svg.finish(&format!("Servers and stripe sizes of the regions of {} under {}", map.path, map.policy))
+    let label = format!("Servers and stripe sizes of the regions of {} under {}", map.path, map.policy);
+    svg.finish(&label, "The table of layouts in words beneath the chart lists the same.")
 }
 
 /// Horizontal positions of regions.
@@ -168,13 +169,16 @@ fn heat_strip(svg: &mut Svg, heat: &[f64], across: &Across) {
     svg.text((LEFT - 8.0, base - 2.0), Anchor::End, "tick small", "accesses");
 }
 
-/// 0.3 for the smallest stripe of its class to 1 for the largest, by powers of two.
+/// Of the smallest stripe of a class that has several: it still stands out from the ground by 3:1.
+pub(super) const WEAKEST: f64 = 0.68;
+
+/// [`WEAKEST`] for the smallest stripe of its class to 1 for the largest, by powers of two.
 fn opacity(size: u32, least: u32, most: u32) -> f64 {
     if most <= least {
         return 0.85;
     }
     let share = (f64::from(size) / f64::from(least)).log2() / (f64::from(most) / f64::from(least)).log2();
-    0.3 + 0.7 * share
+    WEAKEST + (1.0 - WEAKEST) * share
 }
 
 /// Least and largest stripe of each class.

@@ -51,6 +51,9 @@ pub struct RunResult {
     /// What the plan predicted; `None` where nothing was.
     #[serde(default)]
     pub predicted_mb_s: Option<f64>,
+    /// Relative spread of that; results of before it was stated have that of the model alone.
+    #[serde(default = "model_spread")]
+    pub predicted_spread: f64,
     /// Read or written in all.
     pub bytes: u64,
     /// Every byte that was read was compared with what it had to be.
@@ -61,6 +64,10 @@ pub struct RunResult {
     /// Factor by which the times of the emulated devices were multiplied during the run; bandwidth is in the devices' own time.
     #[serde(default = "undilated")]
     pub dilation: f64,
+}
+
+fn model_spread() -> f64 {
+    stripewise_planner::MODEL_SPREAD
 }
 
 fn undilated() -> f64 {
@@ -229,6 +236,7 @@ pub mod samples {
             ranks: 32,
             bandwidth_mb_s,
             predicted_mb_s: Some(bandwidth_mb_s * 1.07),
+            predicted_spread: 0.125,
             bytes: 1 << 30,
             verified: true,
             host_bound: false,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use stripewise_layout::{ServerClass, output};
+use stripewise_planner::{MODEL_SPREAD, Throughput};
 use stripewise_sim::{Outcome, TimeSlice};
 use thiserror::Error;
 
@@ -100,8 +101,15 @@ pub struct SimulatedRun {
     pub plan: Option<PathBuf>,
     /// By the cost model, in million bytes per second; `None` where nothing was predicted.
     pub predicted_mb_per_s: Option<f64>,
+    /// Relative spread of that; files of before it was stated have that of the model alone.
+    #[serde(default = "model_spread")]
+    pub predicted_spread: f64,
     /// What the simulation found, with at most 120 slices of time.
     pub outcome: Outcome,
+}
+
+fn model_spread() -> f64 {
+    MODEL_SPREAD
 }
 
 /// For `--json`, whose envelope has a version of its own.
@@ -114,11 +122,13 @@ pub struct Printed<'a> {
 
 impl SimulatedRun {
     /// Joins slices of time until at most 120 are left.
-    pub fn new(name: String, plan: Option<PathBuf>, predicted_mb_per_s: Option<f64>, mut outcome: Outcome) -> Self {
+    pub fn new(name: String, plan: Option<PathBuf>, predicted: Option<Throughput>, mut outcome: Outcome) -> Self {
         while outcome.timeline.len() > SLICES {
             outcome.timeline = halved(&outcome.timeline, outcome.time_s);
         }
-        Self { name, plan, predicted_mb_per_s, outcome }
+        let predicted_mb_per_s = predicted.map(|predicted| predicted.mb_per_s);
+        let predicted_spread = predicted.map_or(MODEL_SPREAD, |predicted| predicted.spread);
+        Self { name, plan, predicted_mb_per_s, predicted_spread, outcome }
     }
 }
 
@@ -178,6 +188,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sim.json");
         let outcome = Outcome { time_s: 0.1 + 0.2, timeline: vec![TimeSlice::default()], ..Outcome::default() };
+        let predicted = Throughput { mb_per_s: 1.0 / 3.0, spread: 0.125, ..Throughput::default() };
         let simulation = Simulation {
             version: SIMULATION_VERSION,
             simulated: true,
@@ -186,11 +197,14 @@ mod tests {
             nodes: 1,
             servers: Vec::new(),
             options: serde_json::json!({"seed": 1}),
-            runs: vec![SimulatedRun::new("def".into(), None, Some(1.0 / 3.0), outcome)],
+            runs: vec![SimulatedRun::new("def".into(), None, Some(predicted), outcome)],
         };
         simulation.save(&path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(Simulation::parse(&text, &path).unwrap(), simulation);
+        assert_eq!(simulation.runs[0].predicted_spread, 0.125);
+        let former = text.replace(r#""predicted_spread": 0.125,"#, "");
+        assert_eq!(Simulation::parse(&former, &path).unwrap().runs[0].predicted_spread, MODEL_SPREAD);
         let other = Simulation::parse("{\"version\": 9}", &path).unwrap_err();
         assert!(other.to_string().contains("version 9 is not supported"), "{other}");
     }

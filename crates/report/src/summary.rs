@@ -2,8 +2,10 @@
 
 use super::date::utc;
 use super::heat::{COLUMNS, Heat, ROWS};
-use stripewise_layout::{ByteCount, RegionGeometry};
-use stripewise_trace::statistics::SizeCount;
+use std::path::Path;
+use stripewise_layout::{ByteCount, Direction, RegionGeometry};
+use stripewise_trace::data_files::is_data;
+use stripewise_trace::statistics::{AccessPattern, SizeCount};
 use stripewise_trace::{CountError, CountOptions, FileAccess, FileStatistics, Trace, count, heat_map, statistics};
 
 /// Files whose pictures are shown; the others are counted.
@@ -29,7 +31,7 @@ pub struct TraceSummary {
     pub(super) records: u64,
     /// What was wrong with the trace.
     pub warnings: Vec<String>,
-    /// Files with reads or writes, those with the most bytes first.
+    /// Files of data with reads or writes, those with the most bytes first.
     pub(super) files: Vec<FileSummary>,
 }
 
@@ -49,6 +51,8 @@ pub(super) struct FileSummary {
     pub(super) by_region: Vec<f64>,
     /// The most frequent request sizes.
     pub(super) sizes: Vec<SizeCount>,
+    /// Of reads and of writes, each with its processes, most first.
+    pub(super) patterns: [Vec<(AccessPattern, u32)>; 2],
 }
 
 impl TraceSummary {
@@ -62,7 +66,8 @@ impl TraceSummary {
         let options = CountOptions { window_s: whole_s, region_size, ..CountOptions::default() };
         let found = statistics(trace, &options, SIZES)?;
         let counted = count(trace, &options)?;
-        let with_data: Vec<&FileStatistics> = found.files.iter().filter(|file| file.requests() > 0).collect();
+        let is_of_program = |file: &&FileStatistics| file.requests() > 0 && is_data(Path::new(&file.path));
+        let with_data: Vec<&FileStatistics> = found.files.iter().filter(is_of_program).collect();
         let moved = |file: &FileStatistics| file.read_bytes.saturating_add(file.write_bytes);
         let least = with_data.first().map_or(0, |file| moved(file) / MIN_SHARE);
         let files = with_data.into_iter().enumerate().map(|(number, file)| {
@@ -87,6 +92,13 @@ impl TraceSummary {
     }
 }
 
+impl TraceSummary {
+    /// What the pictures of the first files show.
+    pub fn heats(&self) -> impl Iterator<Item = &Heat> {
+        self.files.iter().filter_map(|file| file.heat.as_ref())
+    }
+}
+
 /// The heat of the time in which the file was accessed: programs start slowly and end late.
 fn heat_of(trace: &Trace, file: &FileStatistics) -> Heat {
     let whole_s = trace.duration().seconds();
@@ -107,6 +119,7 @@ fn file_summary(file: &FileStatistics, accesses: Option<&FileAccess>, heat: Opti
         heat,
         by_region: accesses.map_or_else(Vec::new, bytes_by_region),
         sizes: file.sizes.clone(),
+        patterns: [Direction::Read, Direction::Write].map(|direction| file.patterns(direction).to_vec()),
     }
 }
 
@@ -126,7 +139,7 @@ fn bytes_by_region(accesses: &FileAccess) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stripewise_layout::{Direction, Order, RegionIndex};
+    use stripewise_layout::{Order, RegionIndex};
     use stripewise_trace::{
         AccessClass, ClassIndex, Company, RegionAccess, Slices, Synchronizations, WindowAccess, WindowProcesses,
     };

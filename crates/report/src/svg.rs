@@ -78,16 +78,22 @@ impl Svg {
 
     /// As [`Self::finish`] with a style sheet of its own: a file that stands alone.
     pub fn finish_alone(self, label: &str, style: &str) -> String {
-        let element = self.finish(label);
+        let element = self.element(label, "");
         // The style stands inside the element, after its opening tag.
         let opening = element.find('>').map_or(0, |at| at + 1);
         format!("{}<style>{style}</style>{}\n", &element[..opening], &element[opening..])
     }
 
-    /// The element; `label` says in words what the picture shows.
-    pub fn finish(self, label: &str) -> String {
+    /// The element, for those who hear it too: `label` says what the picture shows, `description` what is to be seen in it, or where the
+    /// figures stand as a table.
+    pub fn finish(self, label: &str, description: &str) -> String {
+        let words = format!("<title>{}</title><desc>{}</desc>", Escaped(label), Escaped(description));
+        self.element(label, &words)
+    }
+
+    fn element(self, label: &str, words: &str) -> String {
         format!(
-            r#"<svg role="img" aria-label="{}" viewBox="0 0 {} {}" xmlns="http://www.w3.org/2000/svg">{}</svg>"#,
+            r#"<svg role="img" aria-label="{}" viewBox="0 0 {} {}" xmlns="http://www.w3.org/2000/svg">{words}{}</svg>"#,
             Escaped(label),
             Short(self.width),
             Short(self.height),
@@ -167,7 +173,8 @@ mod tests {
         let mut svg = Svg::new(10.0, 10.0);
         svg.text((1.0, 2.0), Anchor::End, "t", "<script>&\"\u{7}");
         svg.rect([0.0, 0.004, 1.0 / 3.0, -1.0], "r", "a<b");
-        let text = svg.finish("say \"x\"");
+        let text = svg.finish("say \"x\"", "1 < 2");
+        assert!(text.contains("<title>say &quot;x&quot;</title><desc>1 &lt; 2</desc>"), "{text}");
         assert!(text.contains("&lt;script&gt;&amp;&quot;\u{fffd}") && text.contains("<title>a&lt;b</title>"), "{text}");
         assert!(
             text.contains(r#"width="0.33" height="0""#) && text.contains(r#"aria-label="say &quot;x&quot;""#),

@@ -125,7 +125,25 @@ pub(super) fn chart(run: &SimulatedRun, servers: &[SimulatedServer], axes: &Axes
         svg.text((x, floor + 17.0), anchor, "tick", duration(tick));
     }
     let name = &run.name;
-    svg.finish(&format!("Simulated bandwidth of {name} over time, and how busy each server was"))
+    let description = spoken(run, servers);
+    svg.finish(&format!("Simulated bandwidth of {name} over time, and how busy each server was"), &description)
+}
+
+/// The run in words: how long, its highest rate and when, and the busiest server.
+fn spoken(run: &SimulatedRun, servers: &[SimulatedServer]) -> String {
+    let (time_s, outcome) = (run.outcome.time_s, &run.outcome);
+    let mut text = format!("{} at {} MB/s in all.", duration(time_s), number(outcome.mb_per_s));
+    let rate = |slice: &Slice<'_>| slice.mb_s(slice.all_bytes());
+    if let Some(peak) = slices(run).max_by(|one, other| rate(one).total_cmp(&rate(other))) {
+        text +=
+            &format!(" The highest rate is {} MB/s, from {} on.", number(rate(&peak)), duration(peak.slice.start_s));
+    }
+    let busy = outcome.servers.iter().zip(servers);
+    if let Some((found, server)) = busy.max_by(|one, other| one.0.device_busy_s.total_cmp(&other.0.device_busy_s)) {
+        let share = found.device_busy_s / time_s.max(f64::MIN_POSITIVE) * 100.0;
+        text += &format!(" The busiest device is that of {}, {share:.0} % of the time.", server.name);
+    }
+    text
 }
 
 fn heading(svg: &mut Svg, run: &SimulatedRun) {
@@ -227,7 +245,7 @@ mod tests {
 
     fn run(timeline: Vec<TimeSlice>, time_s: f64) -> SimulatedRun {
         let outcome = Outcome { time_s, timeline, ..Outcome::default() };
-        SimulatedRun { name: "opt".into(), plan: None, predicted_mb_per_s: None, outcome }
+        SimulatedRun { name: "opt".into(), plan: None, predicted_mb_per_s: None, predicted_spread: 0.12, outcome }
     }
 
     #[test]

@@ -23,12 +23,14 @@ use stripewise_store::manage::{self, ManageError, Moving};
 use stripewise_store::protocol::{Admin, ExpectedFile};
 
 /// How a plan is applied.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct ApplyOptions {
     /// Look at everything, change nothing.
     pub dry_run: bool,
     /// Apply also a plan whose own verdict is to leave the files where they are.
     pub force: bool,
+    /// Hosts that are not asked for programs that have the files open.
+    pub unchecked_hosts: Vec<String>,
 }
 
 /// What was done, or would be.
@@ -51,9 +53,11 @@ pub fn apply(
     session: &Session,
     cluster: &Cluster,
     (plan, path): (&Plan, &Path),
-    ApplyOptions { dry_run, force }: ApplyOptions,
+    options: &ApplyOptions,
     interrupt: Interrupt,
 ) -> Result<Applied, ApplyError> {
+    let ApplyOptions { dry_run, force, unchecked_hosts } = options;
+    let (dry_run, force) = (*dry_run, *force);
     plan.check(cluster, path)?;
     check_paths(plan, path)?;
     check_verdict(session, plan, path, dry_run, force)?;
@@ -61,6 +65,9 @@ pub fn apply(
     let mut steps = plan.files.iter().map(step).collect::<Result<Vec<Step>, ApplyError>>()?;
     let store = Store::open(session)?;
     capacity::check(&store, &plan.files, &mut steps)?;
+    for step in steps.iter().filter(|step| step.action == Action::Move) {
+        manage::examine_elsewhere(&store.client, &step.path, unchecked_hosts)?;
+    }
     if dry_run {
         return Ok(Applied { steps, copied_bytes: 0, complaints: Vec::new() });
     }
@@ -71,7 +78,7 @@ pub fn apply(
     for (file, step) in plan.files.iter().zip(&steps) {
         match step.action {
             Action::Move => {
-                let bytes = bring_in(voice, &store, &step.path, file, interrupt);
+                let bytes = bring_in(voice, &store, &step.path, file, (unchecked_hosts, interrupt));
                 copied_bytes += bytes.inspect_err(|_| report_moved(voice, &moved))?;
                 moved.push(&step.path);
             }
@@ -190,7 +197,7 @@ fn bring_in(
     store: &Store,
     path: &Path,
     file: &PlannedFile,
-    interrupt: Interrupt,
+    (unchecked_hosts, interrupt): (&[String], Interrupt),
 ) -> Result<u64, ApplyError> {
     let placement = file.initial();
     let checked = placement.check(store.cluster.servers.len());
@@ -199,7 +206,8 @@ fn bring_in(
     let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let bar = voice.bytes(size * 2, &format!("placing {}", path.display()));
     let progress = |done, _| bar.set(done);
-    let moving = Moving { cancelled: Some(interrupt.flag()), progress: Some(&progress), ..Moving::default() };
+    let (cancelled, progress) = (Some(interrupt.flag()), Some(&progress as &dyn Fn(u64, u64)));
+    let moving = Moving { cancelled, progress, unchecked_hosts, ..Moving::default() };
     let moved = manage::apply(&store.client, path, placement, &moving)?;
     drop(bar);
     if let Some(note) = moved.note {

@@ -314,7 +314,7 @@ fn measure_lines(
     Ok((lines, caveats))
 }
 
-/// A pool's writes are durable when they are acknowledged, so there is one class of them.
+/// A server that the broker reaches. Where writes are durable when they are acknowledged, there is one class of them.
 fn measure_pool(
     cluster: &Cluster,
     server: &Server,
@@ -326,15 +326,24 @@ fn measure_pool(
     let patience = options.directory_budget / 4;
     let mut subject = PoolSubject::prepare(cluster, server, options.file_bytes, patience, (seed, pools))?;
     let budget = options.directory_budget.saturating_sub(begin.elapsed());
-    let effort = Effort { most_rounds: options.most_rounds, budget: budget.mul_f64(1.0 - STREAMS_SHARE) };
-    let (lines, caveats) = measure_lines(&server.name, &mut subject, effort, (budget, seed), &load, progress)?;
+    let classes_share = if subject.is_buffered() { CLASSES_SHARE } else { 0.0 };
+    let lines_budget = budget.mul_f64(1.0 - STREAMS_SHARE - classes_share);
+    let effort = Effort { most_rounds: options.most_rounds, budget: lines_budget };
+    let (lines, mut caveats) = measure_lines(&server.name, &mut subject, effort, (budget, seed), &load, progress)?;
+    let mut buffered = None;
+    if subject.is_buffered() {
+        let direct = |order| line_of(&lines, Direction::Write, order);
+        let found = write_classes::measure_buffered(&mut subject, direct, budget.as_secs_f64() * CLASSES_SHARE, seed)?;
+        caveats.extend(caveats::of_buffered(&server.name, &found));
+        buffered = Some(found.lines);
+    }
+    caveats.extend(caveats::of_throttle(server));
     progress(1.0);
-    let note = "measured through librados, without the way of a program's requests through the broker; what its OSDs hold in memory, they read from there";
-    let lies_on = subject.devices()?;
+    let (note, lies_on) = (subject.remark(), subject.devices()?);
     Ok(Measured {
         lines,
         link: None,
-        buffered: None,
+        buffered,
         synchronous: None,
         notes: vec![note.to_owned()],
         caveats,

@@ -11,8 +11,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use stripewise_capture::format;
+use stripewise_layout::output::is_unfinished;
 use stripewise_trace::manifest::MANIFEST_NAME;
-use stripewise_trace::{Manifest, ManifestError, ReadError, Trace, Warning};
+use stripewise_trace::{Manifest, ManifestError, Process, ReadError, Trace, Warning};
 use thiserror::Error;
 
 /// Why a run was not captured.
@@ -49,7 +50,7 @@ pub enum CaptureError {
         foreign: PathBuf,
     },
     /// A trace that was not to be replaced.
-    #[error("{} holds a trace already; name another directory with -o", directory.display())]
+    #[error("{} holds a trace already; name another directory with -o, or give --join if this is a part of the same job", directory.display())]
     TraceThere {
         /// The trace.
         directory: PathBuf,
@@ -83,7 +84,10 @@ type Result<T> = std::result::Result<T, CaptureError>;
 /// A trace directory that a run fills.
 pub struct Capture {
     directory: PathBuf,
-    manifest: Manifest,
+    /// `None`: another process of the job has made the trace.
+    manifest: Option<Manifest>,
+    /// Others of the job may be adding to it still.
+    is_joint: bool,
 }
 
 /// What a finished trace holds.
@@ -108,13 +112,25 @@ pub struct CaptureSummary {
     pub stubs: Vec<String>,
 }
 
+/// What is to be done with a trace that stands there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Existing {
+    /// It stays as it is, and nothing runs.
+    #[default]
+    Refuse,
+    /// Another takes its place.
+    Replace,
+    /// What runs is a part of the same job, perhaps on another host: its processes are added.
+    Join,
+}
+
 /// How a program is traced.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
     /// The directory that the trace is written to.
     pub output: PathBuf,
-    /// Replace a trace that stands there.
-    pub force: bool,
+    /// A trace that stands there.
+    pub existing: Existing,
     /// The program and its arguments.
     pub command: Vec<OsString>,
 }
@@ -143,35 +159,41 @@ pub fn capture(voice: &Voice, options: &CaptureOptions) -> Result<Captured> {
         voice.say(format_args!("warning: {}; it is not captured", found.reason()));
     }
     let relay = Relay::start()?;
-    let capture = Capture::start(&options.output, options.force, command)?;
+    let capture = Capture::start(&options.output, options.existing, command)?;
     let launch = Launch::new(command, &[(variables::TRACE, capture.directory())]);
     let ran = launch.and_then(|launch| launch.run(relay));
     if ran.is_err() {
-        capture.discard();
+        capture.discard(options.existing);
     }
     let status = exit_byte(ran?);
     Ok(Captured { status, summary: capture.finish(voice)? })
 }
 
 impl Capture {
-    /// Makes the directory and its manifest. A trace that stands there is replaced only if `force` says so, and nothing but a trace is.
+    /// Makes the directory and its manifest. `existing` says what becomes of a trace that stands there; of anything else nothing does.
     ///
     /// # Errors
     ///
     /// [`CaptureError::TraceThere`], [`CaptureError::Foreign`] or [`CaptureError::NoDirectory`] of what
     /// stands there; [`CaptureError::Path`] or [`CaptureError::Manifest`].
-    pub fn start(directory: &Path, force: bool, command: &[OsString]) -> Result<Self> {
+    pub fn start(directory: &Path, existing: Existing, command: &[OsString]) -> Result<Self> {
         let directory = absolute(directory)?;
-        if directory.symlink_metadata().is_ok() {
-            clear(&directory, force)?;
+        if existing != Existing::Join && directory.symlink_metadata().is_ok() {
+            clear(&directory, existing == Existing::Replace)?;
         }
-        std::fs::create_dir(&directory).on("create", &directory)?;
+        match std::fs::create_dir(&directory) {
+            Err(error) if existing == Existing::Join && error.kind() == std::io::ErrorKind::AlreadyExists => {
+                parts_of_trace(&directory)?;
+                return Ok(Self { directory, manifest: None, is_joint: true });
+            }
+            made => made.on("create", &directory)?,
+        }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64);
         let manifest = Manifest::new(host, words, now);
         manifest.write(&directory)?;
-        Ok(Self { directory, manifest })
+        Ok(Self { directory, manifest: Some(manifest), is_joint: existing == Existing::Join })
     }
 
     /// The directory, absolute.
@@ -179,9 +201,18 @@ impl Capture {
         &self.directory
     }
 
-    /// Nothing ran: no trace either.
-    pub fn discard(&self) {
-        let _ = clear(&self.directory, true);
+    /// Nothing ran: no trace either. One that others have part in stays.
+    pub fn discard(&self, existing: Existing) {
+        if existing != Existing::Join {
+            let _ = clear(&self.directory, true);
+        }
+    }
+
+    /// Whether the process did not come to its end. What others of a job do is theirs to say.
+    fn is_unfinished(&self, trace: &Trace, process: &Process) -> bool {
+        let is_here = || rustix::system::uname().nodename().to_string_lossy() == *trace.nodes[process.node.0 as usize];
+        let is_running = || Path::new(&format!("/proc/{}", process.pid)).exists();
+        !process.finished && (!self.is_joint || is_here() && !is_running())
     }
 
     /// Reads the trace back and completes its manifest.
@@ -193,15 +224,17 @@ impl Capture {
         let _waiting = voice.waiting("reading the trace");
         let trace = Trace::open(&self.directory)?;
         let mpi_size = trace.processes.iter().map(|process| process.mpi_size).max().unwrap_or(0);
-        self.manifest.mpi_size = (mpi_size > 0).then_some(mpi_size);
         // On a full disk the first manifest stays; the records and the counts of what is missing are worth more than an error.
-        let unwritten = self.manifest.write(&self.directory).err().filter(|_| self.manifest.mpi_size.is_some());
+        let unwritten = self.manifest.take().and_then(|mut manifest| {
+            manifest.mpi_size = (mpi_size > 0).then_some(mpi_size);
+            manifest.write(&self.directory).err().filter(|_| manifest.mpi_size.is_some())
+        });
         Ok(CaptureSummary {
             processes: trace.processes.len(),
             mpi_size,
             records: trace.event_count(),
             lost: trace.processes.iter().map(|process| process.lost).sum(),
-            unfinished: trace.processes.iter().filter(|process| !process.finished).count(),
+            unfinished: trace.processes.iter().filter(|process| self.is_unfinished(&trace, process)).count(),
             // Lost and unfinished are counted above.
             warnings: trace
                 .warnings
@@ -222,21 +255,29 @@ fn is_stub(path: &str) -> bool {
     path.is_file() && std::fs::File::open(path).is_ok_and(|file| matches!(read_stub(&file, path), Ok(Some(_))))
 }
 
-/// Removes a trace, file by file; what is no part of one stays and is an error.
-fn clear(directory: &Path, force: bool) -> Result<()> {
+/// The files of a trace; what is no part of one is an error.
+fn parts_of_trace(directory: &Path) -> Result<Vec<PathBuf>> {
     if !directory.is_dir() {
         return Err(CaptureError::NoDirectory { path: directory.to_owned() });
     }
     let entries = std::fs::read_dir(directory).on("read", directory)?;
     let entries =
         entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>().on("read", directory)?;
+    // Who joins a job may find its manifest half written.
     let of_trace = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name == MANIFEST_NAME)
+        is_unfinished(path)
+            || path.file_name().is_some_and(|name| name == MANIFEST_NAME)
             || path.extension().is_some_and(|extension| extension == format::EXTENSION)
     };
-    if let Some(foreign) = entries.iter().find(|path| !of_trace(path)) {
-        return Err(CaptureError::Foreign { directory: directory.to_owned(), foreign: foreign.clone() });
+    match entries.iter().find(|path| !of_trace(path)) {
+        Some(foreign) => Err(CaptureError::Foreign { directory: directory.to_owned(), foreign: foreign.clone() }),
+        None => Ok(entries),
     }
+}
+
+/// Removes a trace, file by file; what is no part of one stays and is an error.
+fn clear(directory: &Path, force: bool) -> Result<()> {
+    let entries = parts_of_trace(directory)?;
     if !entries.is_empty() && !force {
         return Err(CaptureError::TraceThere { directory: directory.to_owned() });
     }
@@ -244,4 +285,20 @@ fn clear(directory: &Path, force: bool) -> Result<()> {
         std::fs::remove_file(path).on("remove", path)?;
     }
     Ok(std::fs::remove_dir(directory).on("remove", directory)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_joins_a_job_while_another_writes_the_manifest_has_part_in_the_trace() {
+        let place = tempfile::tempdir().unwrap();
+        let trace = place.path().join("job.trace");
+        std::fs::create_dir(&trace).unwrap();
+        std::fs::write(trace.join(".stripewise-0123456789ab"), "half").unwrap();
+        assert!(Capture::start(&trace, Existing::Join, &[]).is_ok());
+        std::fs::write(trace.join("notes"), "").unwrap();
+        assert!(matches!(Capture::start(&trace, Existing::Join, &[]), Err(CaptureError::Foreign { .. })));
+    }
 }

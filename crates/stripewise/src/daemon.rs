@@ -13,7 +13,7 @@
 //! | `reserve` | space kept free on SServers |
 //! | `access` | who may ask over the network |
 //! | `socket` | what others ask of it, over HTTP |
-//! | `metrics` | what it tells Prometheus |
+//! | `metrics` | what it tells Prometheus, before what this host's agent does |
 
 mod access;
 mod answer;
@@ -35,6 +35,7 @@ pub(crate) use follow::{Course, Follower};
 pub(crate) use guide::Guide;
 pub(crate) use online::{Online, Settings};
 
+use crate::agent_metrics;
 use crate::interrupt::Interrupt;
 use crate::messages::chain;
 use crate::moves::{list, totals};
@@ -53,15 +54,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stripewise_layout::Cluster;
 use stripewise_layout::figures::counted;
-use stripewise_store::client::Client;
+use stripewise_store::client::{Client, ClientError};
 use stripewise_store::protocol::{
-    Admin, MigrateBandwidth, MoveControl, MoveOrder, MoveTotals, Reply, Request as Ask, ServerUsage,
+    Admin, AgentReport, MigrateBandwidth, MoveControl, MoveOrder, MoveTotals, Refusal, Reply, Request as Ask,
+    ServerUsage,
 };
 
 /// How often the daemon looks whether it is to end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 /// How often it looks at the broker.
 const BROKER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the master of a cluster of many hosts is told that this daemon decides about moves.
+const GUIDE_INTERVAL: Duration = Duration::from_secs(1);
 /// Who asks for something waits so long until it is ordered.
 const WISH_PATIENCE: Duration = Duration::from_secs(8);
 
@@ -151,6 +155,7 @@ pub(crate) struct Daemon {
     wishes: Receiver<Wish>,
     since_ns: u64,
     last_check: Instant,
+    last_reported: Instant,
     /// Moves of others that were not ended at the last look; ordered again where the broker that had them is gone.
     adopted: Vec<MoveOrder>,
     /// Moves that had failed at the last look.
@@ -171,6 +176,7 @@ impl Daemon {
         metrics: Option<SocketAddr>,
     ) -> Result<Self> {
         let status = Arc::new(Mutex::new(Status::default()));
+        report_guide(&store, true)?;
         let (sender, wishes) = channel();
         let handler = handler(store.client.clone(), store.cluster.clone(), Arc::clone(&status), sender);
         let server = Server::start(&store.cluster.state, metrics, &handler)?;
@@ -188,6 +194,7 @@ impl Daemon {
             wishes,
             since_ns,
             last_check,
+            last_reported: last_check,
             adopted: Vec::new(),
             failed: 0,
             paused: None,
@@ -215,6 +222,10 @@ impl Daemon {
             if self.last_check.elapsed() >= BROKER_CHECK_INTERVAL
                 && let Err(error) = self.check_broker()
             {
+                // Two would order moves against each other.
+                if matches!(error, DaemonError::AnotherHost { .. }) {
+                    return Err(error);
+                }
                 fault = Some(error);
             }
             match self.guide.poll(&self.store, &self.voice) {
@@ -257,6 +268,10 @@ impl Daemon {
     /// Notes what is under way; where another broker answers than before, orders it again there.
     fn check_broker(&mut self) -> Result<()> {
         self.last_check = Instant::now();
+        if self.last_reported.elapsed() >= GUIDE_INTERVAL {
+            self.last_reported = self.last_check;
+            report_guide(&self.store, true)?;
+        }
         let totals = totals(&self.store)?;
         if totals.since_ns != self.since_ns {
             (self.since_ns, self.failed) = (totals.since_ns, 0);
@@ -283,7 +298,7 @@ impl Daemon {
             self.voice.say(format_args!("{said} in the old place, and `stripewise migrate status` says why"));
         }
         self.adopted.clear();
-        if !self.store.is_broker() && totals.queued + totals.active > 0 {
+        if !self.store.keeps_moves() && totals.queued + totals.active > 0 {
             let (_, moves) = list(&self.store, None)?;
             let is_own = |path: &str| self.guide.has(path);
             let others = moves.iter().filter(|status| !status.state.is_final() && !is_own(&status.path));
@@ -304,7 +319,7 @@ impl Daemon {
         let Self { server, store, guide, voice, .. } = self;
         drop(server);
         let totals = totals(&store)?;
-        if store.is_broker() {
+        if store.keeps_moves() {
             let unfinished = totals.queued + totals.active;
             if unfinished > 0 {
                 voice.say(format_args!(
@@ -315,7 +330,20 @@ impl Daemon {
         } else {
             guide.cancel(&store)?;
         }
-        Ok(())
+        report_guide(&store, false)
+    }
+}
+
+/// The master of a cluster of many hosts lets one daemon decide at a time; on one host the lock does.
+fn report_guide(store: &Store, begins: bool) -> Result<()> {
+    if store.cluster.coordinator.is_none() {
+        return Ok(());
+    }
+    match store.client.request(&Ask::Admin(Admin::Guide { process: std::process::id(), begins }), &[]) {
+        Err(ClientError::Refused(refusal @ Refusal::Invalid { .. })) => {
+            Err(DaemonError::AnotherHost { what: refusal.to_string() })
+        }
+        reply => Ok(reply.map(drop)?),
     }
 }
 
@@ -356,16 +384,19 @@ fn wish(wishes: &Sender<Wish>, what: Wished) -> Response {
 }
 
 fn metrics(client: &Client, cluster: &Cluster, status: &Status) -> Result<String> {
-    let (moves, servers) = ask(client).map_err(|source| DaemonError::Ask { source: Box::new(source) })?;
-    metrics::text(cluster, status, &moves, &servers).map_err(|source| DaemonError::Metrics { source })
+    let (moves, servers, agent) = ask(client).map_err(|source| DaemonError::Ask { source: Box::new(source) })?;
+    let text = metrics::text(cluster, status, &moves, &servers);
+    let text = text.and_then(|text| Ok(text + &agent_metrics::text(cluster, &agent)?));
+    text.map_err(|source| DaemonError::Metrics { source })
 }
 
-fn ask(client: &Client) -> Result<(MoveTotals, Vec<ServerUsage>)> {
+fn ask(client: &Client) -> Result<(MoveTotals, Vec<ServerUsage>, Box<AgentReport>)> {
     let after = Some(stripewise_store::protocol::MoveNumber(u64::MAX));
     let moves = client.request(&Ask::Admin(Admin::Moves { after }), &[])?.0;
     let usage = client.request(&Ask::Admin(Admin::Usage), &[])?.0;
-    match (moves, usage) {
-        (Reply::Moves { totals, .. }, Reply::Usage { servers }) => Ok((totals, servers)),
+    let agent = client.request(&Ask::Admin(Admin::Agent), &[])?.0;
+    match (moves, usage, agent) {
+        (Reply::Moves { totals, .. }, Reply::Usage { servers }, Reply::Agent(agent)) => Ok((totals, servers, agent)),
         _ => Err(DaemonError::Answer),
     }
 }

@@ -61,6 +61,11 @@ impl Unredirected {
     pub fn remedy(&self) -> &'static str {
         self.obstacle.remedy()
     }
+
+    /// The command that mounts a directory so that the program can use it.
+    pub fn mount(&self) -> &'static str {
+        self.obstacle.mount()
+    }
 }
 
 /// The inodes that are stubs whatever their text says, in the cluster of a state directory, if one is named.

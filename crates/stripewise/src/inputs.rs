@@ -3,16 +3,18 @@
 use crate::data_files::is_data;
 use crate::free_space;
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
-use crate::trace_faults::{IncompleteTrace, impossible_requests, refuse_incomplete};
+use crate::recordings::{RecordingError, Recordings};
+use crate::trace_faults::{IncompleteTrace, impossible_requests};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use stripewise_capture::format;
 use stripewise_layout::figures::bytes;
-use stripewise_layout::{ByteCount, Cluster};
+use stripewise_layout::{ByteCount, Cluster, Direction};
 use stripewise_model::{Caveat, Profile, ProfileError};
 use stripewise_planner::{InputPaths, PlanKey, PlanOptions, PlanRequest, PlannedProgram, Sources};
-use stripewise_trace::{CountError, CountOptions, FileAccess, ReadError, Trace, count_together};
+use stripewise_trace::darshan::coarse::Arrangement;
+use stripewise_trace::{CountError, CountOptions, FileAccess, ReadError, Trace};
 use thiserror::Error;
 
 /// Why there is nothing to plan from.
@@ -59,6 +61,15 @@ pub enum InputError {
 
 type Result<T> = std::result::Result<T, InputError>;
 
+impl From<RecordingError> for InputError {
+    fn from(error: RecordingError) -> Self {
+        match error {
+            RecordingError::Read(error) => Self::Trace(error),
+            RecordingError::Incomplete(error) => Self::Incomplete(error),
+        }
+    }
+}
+
 /// Which files are planned, and for which windows.
 #[derive(Clone, Debug)]
 pub struct Selection {
@@ -76,6 +87,8 @@ pub(crate) struct Inputs {
     files: Vec<FileAccess>,
     key: PlanKey,
     sources: Sources,
+    /// What counters leave open, planned as the other extreme; `None`: they decide it, or all requests are known.
+    other: Option<Vec<FileAccess>>,
     /// Empty until it was asked.
     free_bytes: Vec<Option<u64>>,
     /// What a person should know of the choice of files.
@@ -93,17 +106,11 @@ impl Inputs {
     ) -> Result<Self> {
         let mut profile = Profile::load(profile_path)?;
         profile.check(cluster, profile_path)?;
-        let traces = trace_paths.iter().map(|path| Ok(Trace::open(path)?)).collect::<Result<Vec<Trace>>>()?;
-        for (path, trace) in trace_paths.iter().zip(&traces) {
-            if is_strict {
-                refuse_incomplete(path, trace)?;
-            }
-        }
-        let mut remarks: Vec<String> =
-            traces.iter().flat_map(|trace| &trace.warnings).map(ToString::to_string).collect();
+        let recordings = Recordings::open(trace_paths, is_strict, program_of)?;
+        let mut remarks = recordings.warnings.clone();
         let options =
             CountOptions { window_s: selection.window_s, region_size: cluster.region_size, ..CountOptions::default() };
-        let counted = count_together(&traces, &options)?;
+        let counted = recordings.count(&options, Arrangement::Apart)?;
         if counted.impossible > 0 {
             remarks.push(impossible_requests(counted.impossible));
         }
@@ -111,7 +118,7 @@ impl Inputs {
         if counted.files.is_empty() {
             return Err(InputError::NoRequests { traces: named });
         }
-        let (files, left_out) = selection.choose(counted.files);
+        let (files, left_out) = selection.choose(counted.files.clone());
         if files.is_empty() {
             return Err(InputError::NoFiles { traces: named, left_out, least: selection.least });
         }
@@ -121,8 +128,20 @@ impl Inputs {
                 bytes(selection.least.0)
             ));
         }
-        profile.caveats.extend(assumed_writes(&traces, &files));
-        let key = key_of(&traces);
+        let (coarse, is_open) = counted.coarse_of(&files);
+        let other = match is_open {
+            true => Some(selection.choose(recordings.count(&options, Arrangement::Together)?.files).0),
+            false => None,
+        };
+        if !coarse.is_empty() {
+            remarks.push(format!(
+                "of {} of {} only counters are known, not the requests (DXT_ENABLE_IO_TRACE=1 records them): they are taken to be spread evenly over the file",
+                coarse.len(),
+                counted_files(files.len())
+            ));
+        }
+        profile.caveats.extend(assumed_writes(&recordings.traces, &coarse, &files));
+        let key = key_of(recordings.programs);
         Ok(Self {
             sources: Sources {
                 cluster_sha256: hash(cluster_path)?,
@@ -134,6 +153,7 @@ impl Inputs {
                     window_s: selection.window_s,
                 }),
             },
+            other,
             free_bytes: Vec::new(),
             key,
             profile,
@@ -163,6 +183,15 @@ impl Inputs {
     /// Leaves out the files whose path is not wanted.
     pub(crate) fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
         self.files.retain(|file| wanted(&file.path));
+        if let Some(other) = &mut self.other {
+            other.retain(|file| wanted(&file.path));
+        }
+    }
+
+    /// As [`Self::request`], of the other extreme of what counters leave open, if they leave any.
+    pub(crate) fn other_request<'a>(&'a self, cluster: &'a Cluster, options: PlanOptions) -> Option<PlanRequest<'a>> {
+        let files = self.other.as_deref()?;
+        Some(PlanRequest { files, ..self.request(cluster, options) })
     }
 
     pub(crate) fn request<'a>(&'a self, cluster: &'a Cluster, options: PlanOptions) -> PlanRequest<'a> {
@@ -179,17 +208,30 @@ impl Inputs {
     }
 }
 
-/// The caveat about those of the planned files whose writes the traces do not tell apart.
-fn assumed_writes(traces: &[Trace], files: &[FileAccess]) -> Option<Caveat> {
+fn counted_files(count: usize) -> String {
+    stripewise_layout::figures::counted(count, "file", "files")
+}
+
+/// The caveat about those of the planned files whose writes the traces do not tell apart; counters never do.
+fn assumed_writes(traces: &[Trace], coarse: &BTreeSet<String>, files: &[FileAccess]) -> Option<Caveat> {
     let assumed: BTreeSet<&str> = traces
         .iter()
         .flat_map(|trace| &trace.files)
         .filter(|file| file.has_assumed_writes())
         .map(|file| file.path.as_str())
         .collect();
-    let mut paths = files.iter().map(|file| &file.path).filter(|path| assumed.contains(path.as_str()));
+    let is_written = |file: &&FileAccess| file.classes.iter().any(|class| class.direction() == Direction::Write);
+    let is_assumed =
+        |file: &&FileAccess| assumed.contains(file.path.as_str()) || (coarse.contains(&file.path) && is_written(file));
+    let mut paths = files.iter().filter(is_assumed).map(|file| &file.path);
     let path = paths.next()?.clone();
     Some(Caveat::AssumedWrites { files: 1 + paths.count() as u64, path })
+}
+
+/// Whether a file's path begins as one of these, from the root or as they are: logs whose names are replaced have no directories.
+pub(crate) fn is_named(path: &str, prefixes: &[PathBuf]) -> bool {
+    let begins = |prefix: &Path| path.as_bytes().starts_with(prefix.as_os_str().as_encoded_bytes());
+    prefixes.iter().any(|prefix| begins(prefix) || std::path::absolute(prefix).is_ok_and(|prefix| begins(&prefix)))
 }
 
 /// A path as a plan file carries it.
@@ -206,10 +248,7 @@ impl Selection {
             if self.prefixes.is_empty() {
                 is_data(path) && file.size_bytes >= self.least.0
             } else {
-                self.prefixes.iter().any(|prefix| {
-                    std::path::absolute(prefix)
-                        .is_ok_and(|prefix| file.path.as_bytes().starts_with(prefix.as_os_str().as_encoded_bytes()))
-                })
+                is_named(&file.path, &self.prefixes)
             }
         };
         let chosen: Vec<FileAccess> = files.into_iter().filter(wanted).collect();
@@ -219,8 +258,8 @@ impl Selection {
 }
 
 /// The programs of all traces, the one of the first trace first.
-fn key_of(traces: &[Trace]) -> PlanKey {
-    let mut programs = traces.iter().map(program_of);
+fn key_of(programs: Vec<(String, u32)>) -> PlanKey {
+    let mut programs = programs.into_iter();
     let (application, processes) = programs.next().unwrap_or_default();
     let with = programs.map(|(application, processes)| PlannedProgram { application, processes }).collect();
     PlanKey { with, ..PlanKey::new(application, processes) }
@@ -251,7 +290,7 @@ fn hash(path: &Path) -> Result<String> {
 }
 
 /// Of one trace its own hash; of several, the hash of their hashes in order.
-fn hash_traces(paths: &[PathBuf]) -> Result<String> {
+pub(crate) fn hash_traces(paths: &[PathBuf]) -> Result<String> {
     let hashes = paths.iter().map(|path| hash_trace(path)).collect::<Result<Vec<String>>>()?;
     Ok(if let [only] = &hashes[..] { only.clone() } else { Sources::hash(hashes.concat().as_bytes()) })
 }
@@ -307,5 +346,8 @@ mod tests {
         assert_eq!(names(&selection), (vec!["/d/data".to_owned(), "/dev/shm/run/data".to_owned()], 4));
         selection.prefixes = vec!["/d/sm".into(), "/usr/lib".into()];
         assert_eq!(names(&selection), (vec!["/usr/lib/big.so".to_owned(), "/d/small".to_owned()], 4));
+        let here = std::env::current_dir().unwrap().join("data/a");
+        assert!(is_named(here.to_str().unwrap(), &["dat".into()]), "a prefix is as the shell's directory has it");
+        assert!(is_named("darshan-17", &["darshan-1".into()]), "and as it is, where files have no directories");
     }
 }

@@ -11,8 +11,10 @@
 //! | what | function |
 //! |---|---|
 //! | make a cluster, measure it | [`init::init`] [`calibrate::calibrate`] |
-//! | record a program and read the record | [`capture::capture`] [`trace_summary::summarize`] [`trace_export::to_csv`] |
-//! | plan, and say why | [`plan::plan`] [`explain::explain`] [`simulate::simulate`] |
+//! | record a program and read the record | [`capture::capture`] [`trace_summary::summarize`] [`counts::count`] [`trace_export::to_csv`] |
+//! | plan, and say why | [`plan::plan`] [`explain::explain`] [`simulate::simulate`] [`report::report`] |
+//! | describe a site's own file system, and set its layouts | [`site::load`] [`export::export`] |
+//! | advise from a job's logs how its files should lie | [`advise::advise`] |
 //! | put files where a plan has them | [`apply::apply`] |
 //! | run programs, follow a plan | [`run::run`] [`daemon::daemon`] [`phase::mark_phase`] |
 //! | move regions of files in use | [`restripe::restripe`] [`evacuate::evacuate`] [`rebalance::rebalance`] [`migrate::status`] |
@@ -67,19 +69,23 @@
 #![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
+pub mod advise;
+pub mod agent_metrics;
 mod applied;
 pub mod apply;
 pub mod calibrate;
 pub mod capture;
 pub mod check;
 pub mod copy;
+pub mod counts;
 pub mod daemon;
-pub mod data_files;
+pub use stripewise_trace::data_files;
 pub mod doctor;
 pub mod emulated;
 pub mod envelope;
 pub mod evacuate;
 pub mod explain;
+pub mod export;
 pub mod fragments;
 pub mod free_space;
 pub mod hosts;
@@ -103,10 +109,12 @@ pub mod plan;
 mod preload;
 pub mod progress;
 pub mod rebalance;
+mod recordings;
 pub mod relay;
 pub mod release;
 pub mod removal;
 pub mod replicas;
+pub mod report;
 pub mod rescue;
 pub mod restripe;
 pub mod run;
@@ -115,6 +123,7 @@ pub mod session;
 pub mod shell;
 pub mod silent_servers;
 pub mod simulate;
+pub mod site;
 pub mod stat;
 pub mod store;
 pub mod table;

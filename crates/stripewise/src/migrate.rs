@@ -75,6 +75,8 @@ type Result<T> = std::result::Result<T, MigrateError>;
 pub struct MigrateStatus {
     /// Process id of the daemon, if one runs.
     pub daemon: Option<u32>,
+    /// Of a cluster of many hosts: who follows a plan or the programs, on whichever host.
+    pub guide: Option<String>,
     /// Of a daemon that plans while programs run.
     pub online: Option<OnlineStatus>,
     /// Of all moves since the broker began.
@@ -190,6 +192,7 @@ pub fn status(store: &Store) -> Result<MigrateStatus> {
     let daemon = socket::daemon_of(&store.cluster.state);
     Ok(MigrateStatus {
         daemon,
+        guide: totals.guide.clone(),
         online: daemon.and_then(|_| online_status(&store.cluster)),
         totals: totals.into(),
         moves: moves.iter().map(|status| MigrateMove::of(status, &store.cluster)).collect(),
@@ -305,7 +308,7 @@ fn unfinished(moves: &[MoveStatus], number: u64) -> Result<MoveNumber> {
 
 /// Moves run in the process that serves; if that is this one, there are none.
 fn control(store: &Store, control: MoveControl) -> Result<()> {
-    if store.is_broker() {
+    if store.serves_alone()? {
         return Err(MigrateError::NothingServes);
     }
     store.done(Admin::ControlMoves(control))?;

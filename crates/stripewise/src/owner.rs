@@ -61,19 +61,18 @@ pub(crate) fn check(file: &File, cluster_file: &Path) -> Result<(), OwnerError> 
     Ok(())
 }
 
-/// Makes this process the owner of a state directory, for good.
-pub(crate) fn become_owner_of_state(state: &Path) -> Result<(), OwnerError> {
-    become_user(owner_of(state)?)
+/// The owner of a state directory.
+pub(crate) fn of_state(state: &Path) -> Result<u32, OwnerError> {
+    Ok(owner_of(state)?)
 }
 
-/// Makes this process the owner of a cluster, for good: of its file; of the state directory that a cluster file of root names; of the directory
-/// in which `init` will make them.
-pub(crate) fn become_owner_of_cluster(file: &Path) -> Result<(), OwnerError> {
+/// The owner of a cluster: of its file; of the state directory that a cluster file of root names; of the directory in which `init` will make them.
+pub(crate) fn of_cluster(file: &Path) -> Result<u32, OwnerError> {
     if !file.exists() {
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        return become_user(owner_of(parent)?);
+        return Ok(owner_of(parent)?);
     }
-    become_user(match owner_of(file)? {
+    Ok(match owner_of(file)? {
         ROOT => {
             let state = Cluster::load(file)?.state;
             if state.exists() { owner_of(&state)? } else { ROOT }
@@ -82,7 +81,8 @@ pub(crate) fn become_owner_of_cluster(file: &Path) -> Result<(), OwnerError> {
     })
 }
 
-fn become_user(owner: u32) -> Result<(), OwnerError> {
+/// Makes this process the owner of a cluster, for good.
+pub(crate) fn become_user(owner: u32) -> Result<(), OwnerError> {
     let caller = rustix::process::geteuid().as_raw();
     if owner == caller {
         return Ok(());

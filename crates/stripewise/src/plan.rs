@@ -5,8 +5,10 @@ use crate::limits::{self, LimitError};
 use crate::paths::{OnPath as _, PathError};
 use crate::session::{PROFILE_FILE, Session, SessionError};
 use std::path::{Path, PathBuf};
-use stripewise_layout::{ByteCount, Cluster};
-use stripewise_planner::{Comparison, PlanError, PlanOptions, PolicyName, RequestError, compare};
+use stripewise_layout::{ByteCount, Cluster, Placement};
+use stripewise_planner::{
+    Comparison, Gain, PlanError, PlanOptions, PlanRequest, PolicyName, RequestError, compare, predict_placements,
+};
 use thiserror::Error;
 
 /// Why no plan was made, or written.
@@ -92,7 +94,25 @@ pub fn plan(session: &Session, options: &PlanningOptions) -> Result<Planned, Pla
     let mut inputs = Inputs::read(&cluster, &cluster_path, &profile, traces, selection, *strict)?;
     inputs.ask_free_space(&cluster);
     let comparison = compare(&inputs.request(&cluster, options.options.clone()), &options.policies)?;
-    Ok(Planned { comparison, remarks: inputs.remarks, cluster })
+    let mut remarks = std::mem::take(&mut inputs.remarks);
+    if let Some(other) = inputs.other_request(&cluster, options.options.clone()) {
+        remarks.push(what_is_open(&comparison, &other)?);
+    }
+    Ok(Planned { comparison, remarks, cluster })
+}
+
+/// By how much the gain of the first plan differs where counters leave open how ranks share files. `other`: they go through them side by side.
+fn what_is_open(comparison: &Comparison, other: &PlanRequest<'_>) -> Result<String, RequestError> {
+    let Some(plan) = comparison.plans.first() else { return Ok(String::new()) };
+    let default = compare(other, &[PolicyName::BASELINE])?.plans.swap_remove(0).predicted.total;
+    let placements: Vec<Placement> = plan.files.iter().map(|file| file.initial().clone()).collect();
+    let planned = predict_placements(other, &placements)?.total;
+    Ok(format!(
+        "the counters do not say how ranks share files: the gain of {} is {} if each has a part of its own, as planned, and {} if all go through them side by side",
+        plan.policy,
+        plan.gain.total,
+        Gain::of(planned, default, planned == default)
+    ))
 }
 
 /// Lets `cluster` have regions of another size, for the files that are planned.

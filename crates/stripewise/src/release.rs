@@ -32,17 +32,25 @@ pub struct Released {
 }
 
 /// Turns the managed file at `path` back into an ordinary one. The data is copied out and verified
-/// before it takes the stub's place; what did not go as it should after that is reported to `voice`.
+/// before it takes the stub's place; what did not go as it should after that is reported to `voice`. `unchecked_hosts` are not asked for programs that
+/// have the stub open without their agents knowing.
 ///
 /// # Errors
 ///
 /// [`ReleaseError`], also after an interrupt. The file is managed as before then.
-pub fn release(store: &Store, voice: &Voice, path: &Path, interrupt: Interrupt) -> Result<Released, ReleaseError> {
+pub fn release(
+    store: &Store,
+    voice: &Voice,
+    path: &Path,
+    unchecked_hosts: &[String],
+    interrupt: Interrupt,
+) -> Result<Released, ReleaseError> {
     // Copying and verifying count each.
     let total_bytes = store.managed(path, false)?.striped.size_bytes() * 2;
     let bar = voice.bytes(total_bytes, &format!("releasing {}", path.display()));
     let progress = |done, _| bar.set(done);
-    let moving = Moving { cancelled: Some(interrupt.flag()), progress: Some(&progress), ..Moving::default() };
+    let (cancelled, progress) = (Some(interrupt.flag()), Some(&progress as &dyn Fn(u64, u64)));
+    let moving = Moving { cancelled, progress, unchecked_hosts, ..Moving::default() };
     let moved = manage::release(&store.client, path, &moving)?;
     drop(bar);
     if let Some(note) = &moved.note {

@@ -4,7 +4,7 @@ use crate::daemon::socket;
 use crate::interrupt::Interrupt;
 use crate::layouts::ParseLayoutError;
 use crate::messages::shown;
-use crate::moves::{Batch, MoveError, Stayed, check_moved, orders, placement_of};
+use crate::moves::{Batch, MoveError, Stayed, check_moved, orders, placement_of, totals};
 use crate::paths::{PlaceError, real};
 use crate::progress::Voice;
 use crate::store::{Store, StoreError};
@@ -186,7 +186,7 @@ struct Change {
 ///
 /// [`RestripeError`], when nothing or only a part was ordered.
 pub fn restripe(store: &Store, voice: &Voice, options: RestripeOptions, interrupt: Interrupt) -> Result<Restriped> {
-    if options.background && socket::daemon_of(&store.cluster.state).is_none() {
+    if options.background && socket::daemon_of(&store.cluster.state).is_none() && totals(store)?.guide.is_none() {
         return Err(RestripeError::NoDaemon);
     }
     let managed = store.managed(&options.path, false)?;

@@ -5,8 +5,9 @@ mod preparation;
 
 pub use error::RunError;
 
-use crate::capture::{Capture, CaptureSummary};
+use crate::capture::{Capture, CaptureSummary, Existing};
 use crate::daemon::{Course, Daemon, DaemonError, Follower, Guide, Held, Online, OnlineOptions, Settings, Windows};
+use crate::launch::mpi::own_rank;
 use crate::launch::{CANNOT_EXECUTE, Launch, exit_byte};
 use crate::progress::Voice;
 use crate::session::Session;
@@ -32,8 +33,8 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// Capture the run too, into this directory.
     pub trace: Option<PathBuf>,
-    /// Replace a trace that stands there.
-    pub force: bool,
+    /// A trace that stands there.
+    pub existing: Existing,
     /// Run a program even if it cannot be redirected.
     pub allow_unredirected: bool,
     /// Move regions while the program runs.
@@ -75,10 +76,10 @@ impl Ran {
 pub fn run(session: &Session, options: &RunOptions) -> Result<Ran, RunError> {
     let cluster = session.cluster()?;
     if let Some(found) = doctor::unredirected(&options.command, Some(&cluster.state)) {
-        let (reason, remedy) = (found.reason(), found.remedy());
+        let (reason, remedy, mount) = (found.reason(), found.remedy(), found.mount());
         if !options.allow_unredirected {
             session.say(format_args!(
-                "not started: {reason}, and of a managed file it would find the stub's text only; {remedy}, or give --allow-unredirected"
+                "not started: {reason}, and of a managed file it would find the stub's text only; {remedy}, run it on a mount of the directory (`{mount}`), or give --allow-unredirected"
             ));
             return Ok(Ran::with(CANNOT_EXECUTE));
         }
@@ -86,7 +87,9 @@ pub fn run(session: &Session, options: &RunOptions) -> Result<Ran, RunError> {
     }
     // A signal that comes while the broker starts is for the program too.
     let relay = Relay::start()?;
-    let (settings, held) = match &options.migration {
+    // Started by a launcher for each rank, the first one decides about moves for all of them.
+    let migration = options.migration.as_ref().filter(|_| own_rank().is_none_or(|rank| rank == 0));
+    let (settings, held) = match migration {
         Some(MigrationOptions { online, windows, .. }) => {
             let settings = Settings::wanted(session, &cluster, online.as_ref(), *windows)?;
             (settings, Some(Held::take(session.voice(), &cluster)?))
@@ -98,22 +101,28 @@ pub fn run(session: &Session, options: &RunOptions) -> Result<Ran, RunError> {
     if let Some(signal) = ended_by {
         return Ok(Ran::with(128 + u8::try_from(signal).unwrap_or_default()));
     }
-    let migration = match &options.migration {
+    let migration = match migration {
         Some(wanted) => Some(Migration::start(session.voice(), &cluster, wanted, planned, settings)?),
         None => None,
     };
     let capture = match &options.trace {
-        Some(directory) => Some(Capture::start(directory, options.force, &options.command)?),
+        Some(directory) => Some(Capture::start(directory, options.existing, &options.command)?),
         None => None,
     };
     let mut variables = vec![(variables::STATE, cluster.state.as_path())];
+    // On other hosts, where a launcher of the program starts it, nothing serves yet.
+    let has_hosts = cluster.coordinator.is_some();
+    let agent = has_hosts.then(|| (std::env::current_exe(), std::path::absolute(session.cluster_path())));
+    if let Some((Ok(command), Ok(file))) = &agent {
+        variables.extend([(variables::AGENT, command.as_path()), (variables::CLUSTER, file.as_path())]);
+    }
     if options.allow_unredirected {
         variables.push((variables::ALLOW_UNREDIRECTED, Path::new("1")));
     }
     variables.extend(capture.as_ref().map(|capture| (variables::TRACE, capture.directory())));
     let ran = Launch::new(&options.command, &variables).and_then(|launch| launch.run(relay));
     if let (Err(_), Some(capture)) = (&ran, &capture) {
-        capture.discard();
+        capture.discard(options.existing);
     }
     if let Some(migration) = migration {
         migration.end()?;

@@ -103,15 +103,23 @@ impl Session {
         state.map(PathBuf::from)
     }
 
+    /// The uid of the owner of the cluster that is meant.
+    ///
+    /// # Errors
+    /// When the owner cannot be found out.
+    pub fn owner(&self) -> Result<u32, OwnerError> {
+        match self.state_of_run() {
+            Some(state) => owner::of_state(&state),
+            None => owner::of_cluster(&self.cluster_path()),
+        }
+    }
+
     /// Makes this process the owner of the cluster that is meant, for good.
     ///
     /// # Errors
-    /// When this is neither root nor the owner, or the owner cannot be found out.
-    pub fn become_owner(&self) -> Result<(), OwnerError> {
-        match self.state_of_run() {
-            Some(state) => owner::become_owner_of_state(&state),
-            None => owner::become_owner_of_cluster(&self.cluster_path()),
-        }
+    /// When this is neither root nor the owner, or the system refuses.
+    pub fn become_owner(&self, owner: u32) -> Result<(), OwnerError> {
+        owner::become_user(owner)
     }
 
     /// Reports a message to the person who asked for the operation.

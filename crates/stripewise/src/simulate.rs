@@ -13,7 +13,8 @@ use machines::Machines;
 use rayon::prelude::*;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stripewise_planner::{NameMatch, Plan, PlanOptions, PlannedFile, PolicyName};
+use stripewise_planner::{NameMatch, Plan, PlanOptions, PlannedFile, PolicyName, Throughput};
+use stripewise_report::simulation::{SIMULATION_VERSION, SimulatedRun, SimulatedServer, Simulation};
 use stripewise_sim::{
     Borders, FilePlacements, Outcome, PlacedWindow, Scenario, SimOptions, StationOrder, simulate as simulate_scenario,
 };
@@ -37,6 +38,30 @@ pub struct Simulated {
     pub runs: Vec<Run>,
 }
 
+impl Simulated {
+    /// As the file of a simulation has it.
+    ///
+    /// # Errors
+    /// When the simulator's options cannot be written as JSON.
+    pub fn as_written(self, workload: String) -> serde_json::Result<Simulation> {
+        let server = |server: ModelledServer| {
+            let ModelledServer { name, class, device, model, link } = server;
+            SimulatedServer { name, class, device, model: model.to_owned(), link }
+        };
+        let run = |run: Run| SimulatedRun::new(run.name, run.plan, run.predicted, run.outcome);
+        Ok(Simulation {
+            version: SIMULATION_VERSION,
+            simulated: true,
+            workload,
+            processes: self.processes,
+            nodes: self.nodes,
+            servers: self.servers.into_iter().map(server).collect(),
+            options: serde_json::to_value(&self.options)?,
+            runs: self.runs.into_iter().map(run).collect(),
+        })
+    }
+}
+
 /// The workload under one plan.
 #[derive(Clone, Debug)]
 pub struct Run {
@@ -44,8 +69,8 @@ pub struct Run {
     pub name: String,
     /// The plan's file; `None` of a policy.
     pub plan: Option<PathBuf>,
-    /// Million bytes per second that the plan predicts, where it predicts any.
-    pub predicted_mb_per_s: Option<f64>,
+    /// What the plan predicts for all requests, where it predicts anything.
+    pub predicted: Option<Throughput>,
     /// Times, rates and what each server did.
     pub outcome: Outcome,
 }
@@ -107,8 +132,8 @@ pub fn simulate(session: &Session, arguments: &SimulateOptions) -> Result<Simula
         .collect();
     drop(bar);
     let runs = plans.into_iter().zip(outcomes).map(|(planned, outcome)| {
-        let predicted_mb_per_s = Some(planned.plan.predicted.total.mb_per_s).filter(|rate| rate.is_finite());
-        Ok(Run { name: planned.name, plan: planned.path, predicted_mb_per_s, outcome: outcome? })
+        let predicted = Some(planned.plan.predicted.total).filter(|total| total.mb_per_s.is_finite());
+        Ok(Run { name: planned.name, plan: planned.path, predicted, outcome: outcome? })
     });
     let runs = runs.collect::<Result<Vec<_>, SimulateError>>()?;
     let servers = machines.rows(&options);

@@ -1,7 +1,9 @@
-//! What is known of a managed file, down to its regions.
+//! What is known of a managed file, down to its regions, and of a cluster as a whole.
 
+mod cluster;
 mod fragments;
 
+pub use cluster::{ClusterStat, ClusterStatError, CoordinatorStat, ServerStat, cluster_stat};
 pub use fragments::{FragmentClassStat, FragmentLogStat, FragmentsStat};
 
 use crate::moves::layout_of;

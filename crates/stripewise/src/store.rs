@@ -1,5 +1,6 @@
 //! A cluster in use by this command: its broker, if no other process is it, and a client of it.
 
+use crate::interrupt::Interrupt;
 use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError};
 use crate::session::{Session, SessionError};
@@ -9,6 +10,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use stripewise_broker::{Broker, BrokerError, BrokerOptions, Standby};
 use stripewise_layout::{Cluster, FileId, ServerId};
 use stripewise_model::{Line, Profile, ServerProfile};
@@ -141,6 +143,23 @@ pub fn serve(session: &Session, cluster: &Cluster) -> std::result::Result<Standb
     Ok(broker)
 }
 
+/// For how long [`wait_until_idle`] waits for the first program.
+const FIRST_PROGRAM: Duration = Duration::from_secs(20);
+/// For how long for the next one, when the last has ended.
+const NEXT_PROGRAM: Duration = Duration::from_secs(2);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Returns when no program of this host has used the cluster that `broker` serves for a while, or an interrupt comes.
+pub fn wait_until_idle(broker: &Standby, interrupt: Interrupt) {
+    let (mut patience, mut used) = (FIRST_PROGRAM, Instant::now());
+    while used.elapsed() < patience && !interrupt.came() {
+        if broker.is_used() {
+            (patience, used) = (NEXT_PROGRAM, Instant::now());
+        }
+        std::thread::sleep(IDLE_CHECK_INTERVAL);
+    }
+}
+
 /// What reads were measured to take: between sequential and random ones, since nobody knows the next one's kind. Nothing where there is no profile
 /// of this cluster.
 fn read_costs(cluster: &Cluster, profile: &Path) -> Vec<Option<ReadCost>> {
@@ -192,6 +211,26 @@ impl Store {
     /// Whether this store's own broker serves, which ends with it.
     pub fn is_broker(&self) -> bool {
         self.broker.as_ref().is_some_and(Standby::is_serving)
+    }
+
+    /// Whether moves that are under way end with this store. Of a cluster of many hosts the master has them, and another may be master next.
+    pub fn keeps_moves(&self) -> bool {
+        self.is_broker() && self.cluster.coordinator.is_none()
+    }
+
+    /// Whether nobody but this command serves the cluster, so that nothing moves but what it orders itself.
+    ///
+    /// # Errors
+    /// Those of [`Self::admin`].
+    pub fn serves_alone(&self) -> Result<bool> {
+        if !self.is_broker() || self.cluster.coordinator.is_none() {
+            return Ok(self.is_broker());
+        }
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        match self.admin(Admin::Hosts)? {
+            Reply::Hosts { hosts, .. } => Ok(hosts.iter().any(|found| found.is_master && found.name == host)),
+            _ => Err(StoreError::Answer { question: "a question about hosts" }),
+        }
     }
 
     /// A request that the broker answers with `Done`.
@@ -276,7 +315,9 @@ impl Store {
     ///
     /// [`StoreError::Client`].
     pub fn min_size_of(&self, path: &Path) -> Result<Option<u64>> {
-        let (Some(min_bytes), Some(name)) = (self.client.min_size_at(path), path.to_str()) else { return Ok(None) };
+        let (Some((_, min_bytes)), Some(name)) = (self.client.min_size_above(path), path.to_str()) else {
+            return Ok(None);
+        };
         Ok(if self.client.expects(name)? { None } else { Some(min_bytes) })
     }
 

@@ -1,14 +1,14 @@
 //! Files, request sizes, patterns, hot regions of each window, and alignment to a stripe size of a
 //! trace.
 
-use crate::data_files::is_data;
 use crate::session::{Session, SessionError};
 use crate::trace_faults::{IncompleteTrace, impossible_requests, refuse_incomplete};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::{ByteCount, Direction};
-use stripewise_trace::statistics::AccessPattern;
+use stripewise_trace::data_files::is_data;
 use stripewise_trace::{
     Alignment, CountError, CountOptions, FileStatistics, ReadError, SMALL_REQUEST, Trace, alignment, statistics,
 };
@@ -71,6 +71,8 @@ pub struct TraceSummary {
     pub mpi_size: u32,
     /// Machines on which the processes ran.
     pub nodes: u32,
+    /// How many of them ran on each, by its name.
+    pub processes_by_node: BTreeMap<String, u32>,
     /// Records in all.
     pub records: u64,
     /// Records that were lost for want of space.
@@ -94,6 +96,8 @@ pub struct TraceSummary {
 pub struct TraceFile {
     /// As the program named it, made absolute.
     pub path: String,
+    /// False of a file of the system, of a device and of the shared memory of an MPI library: no plan and no report names it.
+    pub is_data: bool,
     /// Reads.
     pub read_requests: u64,
     /// Writes.
@@ -114,7 +118,7 @@ pub struct TraceFile {
     pub are_sizes_rounded: bool,
     /// The most frequent sizes.
     pub sizes: Vec<RequestSize>,
-    /// Access patterns, each with its processes.
+    /// Access patterns of reads, then of writes, each with its processes.
     pub patterns: Vec<PatternCount>,
     /// Windows of equal length, in order.
     pub windows: Vec<TraceWindow>,
@@ -132,10 +136,12 @@ pub struct RequestSize {
     pub requests: u64,
 }
 
-/// Processes with one access pattern.
+/// Processes whose reads, or whose writes, have one access pattern.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct PatternCount {
+    /// Read or write; patterns of both are found apart from each other.
+    pub operation: Direction,
     /// `single request`, `sequential`, `strided by N B` or `random`.
     pub pattern: String,
     /// How many.
@@ -230,6 +236,7 @@ pub fn summarize(session: &Session, options: SummaryOptions) -> Result<TraceSumm
         processes: found.processes,
         mpi_size: trace.mpi_size(),
         nodes: found.nodes,
+        processes_by_node: processes_by_node(&trace),
         records: found.events,
         lost: found.lost,
         unfinished: found.unfinished,
@@ -258,14 +265,12 @@ fn file_summary(file: &FileStatistics) -> TraceFile {
         request_bytes: size.request_bytes,
         requests: size.requests,
     });
-    let patterns = file.patterns.iter().map(|(pattern, processes)| PatternCount {
-        pattern: match pattern {
-            AccessPattern::Single => "single request".to_owned(),
-            AccessPattern::Sequential => "sequential".to_owned(),
-            AccessPattern::Strided { stride_bytes } => format!("strided by {stride_bytes} B"),
-            AccessPattern::Random => "random".to_owned(),
-        },
-        processes: *processes,
+    let patterns = [Direction::Read, Direction::Write].into_iter().flat_map(|operation| {
+        file.patterns(operation).iter().map(move |(pattern, processes)| PatternCount {
+            operation,
+            pattern: pattern.to_string(),
+            processes: *processes,
+        })
     });
     let windows = file.hot.iter().map(|window| TraceWindow {
         start_s: window.start_s,
@@ -279,6 +284,7 @@ fn file_summary(file: &FileStatistics) -> TraceFile {
             .collect(),
     });
     TraceFile {
+        is_data: is_data(Path::new(&file.path)),
         path: file.path.clone(),
         read_requests: file.read_requests,
         write_requests: file.write_requests,
@@ -310,4 +316,12 @@ fn alignment_of(trace: &Trace, files: &[&FileStatistics], stripe: ByteCount) -> 
     let mut rows: Vec<AlignmentRow> = of_files.collect();
     rows.push(row("all files", alignment(trace, None, stripe, SMALL_REQUEST)));
     Ok(AlignmentSummary { stripe, random_below: SMALL_REQUEST, rows })
+}
+
+fn processes_by_node(trace: &Trace) -> BTreeMap<String, u32> {
+    let mut by_node: BTreeMap<String, u32> = BTreeMap::new();
+    for process in &trace.processes {
+        *by_node.entry(trace.nodes[process.node.0 as usize].clone()).or_default() += 1;
+    }
+    by_node
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, counted, duration, number};
+use stripewise_planner::within;
 use stripewise_report::simulation::{SimulatedRun, Simulation};
 
 /// Columns of a time line.
@@ -70,7 +71,8 @@ fn table(simulation: &Simulation) -> Table {
         table.row([
             run.name.clone(),
             number(outcome.mb_per_s),
-            run.predicted_mb_per_s.map_or("-".to_owned(), number),
+            run.predicted_mb_per_s
+                .map_or("-".to_owned(), |rate| format!("{} {}", number(rate), within(run.predicted_spread))),
             rate(outcome.read.mb_per_s, outcome.read.any()),
             rate(outcome.write.mb_per_s, outcome.write.any()),
             duration(outcome.time_s),

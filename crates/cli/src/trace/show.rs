@@ -5,8 +5,7 @@ use crate::output::Verdict;
 use crate::seconds;
 use anyhow::Result;
 use clap::Args;
-use std::path::{Path, PathBuf};
-use stripewise::data_files::is_data;
+use std::path::PathBuf;
 use stripewise::shell::command_line;
 use stripewise::table::Table;
 use stripewise::trace_summary::{AlignmentSummary, HotRegion, SummaryOptions, TraceFile, TraceSummary, summarize};
@@ -62,23 +61,34 @@ pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
     if context.json {
         context.object(&summary)?;
     } else {
-        print(context, &summary, files, |path| all || is_data(Path::new(path)))?;
+        print(context, &summary, files, |file| all || file.is_data)?;
     }
     Ok(Verdict::Done)
 }
 
-fn print(context: &Context, shown: &TraceSummary, most: usize, is_shown: impl Fn(&str) -> bool) -> Result<()> {
+/// Nodes whose processes are shown.
+const NODES: usize = 16;
+
+fn print(context: &Context, shown: &TraceSummary, most: usize, is_shown: impl Fn(&TraceFile) -> bool) -> Result<()> {
     if !shown.traced_command.is_empty() {
         context.line(format_args!("command    {}", command_line(&shown.traced_command)))?;
     }
     let mpi = if shown.mpi_size > 0 { format!(", MPI with {} ranks", shown.mpi_size) } else { String::new() };
     let nodes = counted(shown.nodes as usize, "node", "nodes");
     context.line(format_args!("processes  {}{mpi}, on {nodes}", shown.processes))?;
+    if shown.processes_by_node.len() > 1 {
+        let mut by_node: Vec<_> =
+            shown.processes_by_node.iter().map(|(node, count)| format!("{node} {count}")).collect();
+        let left_out = by_node.len().saturating_sub(NODES);
+        by_node.truncate(NODES);
+        by_node.extend((left_out > 0).then(|| format!("and {left_out} more (--json shows them)")));
+        context.line(format_args!("on nodes   {}", by_node.join(", ")))?;
+    }
     context.line(format_args!("records    {} in {}", count(shown.records), duration(shown.duration_s)))?;
     for warning in &shown.warnings {
         context.say(warning);
     }
-    let (of_data, others): (Vec<_>, Vec<_>) = shown.files.iter().partition(|file| is_shown(&file.path));
+    let (of_data, others): (Vec<_>, Vec<_>) = shown.files.iter().partition(|file| is_shown(file));
     for file in of_data.iter().take(most) {
         context.line("")?;
         print_file(context, file)?;
@@ -119,12 +129,15 @@ fn print_file(context: &Context, file: &TraceFile) -> Result<()> {
         counted(file.nodes as usize, "node", "nodes"),
         number(file.bandwidth_mb_s)
     ))?;
-    let patterns: Vec<String> = file
-        .patterns
-        .iter()
-        .map(|pattern| format!("{} ({})", pattern.pattern, counted(pattern.processes as usize, "process", "processes")))
-        .collect();
-    context.line(format_args!("  pattern  {}", patterns.join(", ")))?;
+    for (operation, name) in [(Direction::Read, "reads"), (Direction::Write, "writes")] {
+        let patterns = file.patterns.iter().filter(|pattern| pattern.operation == operation);
+        let patterns: Vec<String> = patterns
+            .map(|found| format!("{} ({})", found.pattern, counted(found.processes as usize, "process", "processes")))
+            .collect();
+        if !patterns.is_empty() {
+            context.line(format_args!("  {name:<9}{}", patterns.join(", ")))?;
+        }
+    }
     let mut table = Table::new(&["  size", "operation", ">requests"]);
     for size in &file.sizes {
         let operation = if size.operation == Direction::Read { "read" } else { "write" };

@@ -229,5 +229,6 @@ print(seen - {"FileNotFoundError"})
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "set()\n", "{said}");
     assert!(!said.contains("no file"), "{said}");
-    assert_eq!(place.say(&["check"]).status, 0);
+    let checked = place.say(&["check"]);
+    assert_eq!(checked.status, 0, "{}{}", checked.out, checked.err);
 }

@@ -1,5 +1,6 @@
 /* A directory shown as a FUSE mount: `stopping BELOW MOUNT_POINT`. Stopped by a signal it answers no more, as a mount whose server is lost does not; when it
-   ends, the kernel aborts the connection, and whoever waits gets an error. It ends with the thread that started it, so that a test leaves nobody waiting. */
+   ends, the kernel aborts the connection, and whoever waits gets an error. It ends with the thread that started it, so that a test leaves nobody waiting.
+   It has a session of its own: the kernel hangs up stopped members of a process group that becomes orphaned. */
 #define _GNU_SOURCE
 #define FUSE_USE_VERSION 31
 #include <dirent.h>
@@ -127,7 +128,8 @@ static const struct fuse_operations operations = {
 };
 
 int main(int count, char **words) {
-    if (count != 3 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || (below = open(words[1], O_RDONLY | O_DIRECTORY)) < 0) {
+    if (count != 3 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || setsid() < 0 ||
+        (below = open(words[1], O_RDONLY | O_DIRECTORY)) < 0) {
         perror("stopping BELOW MOUNT_POINT");
         return 2;
     }

@@ -63,6 +63,10 @@ impl StoppingMount {
 
 impl Drop for StoppingMount {
     fn drop(&mut self) {
+        let ended = self.process.lock().unwrap().try_wait();
+        if let Ok(Some(status)) = ended {
+            eprintln!("the mount ended by itself: {status}");
+        }
         abort(&self.process);
     }
 }

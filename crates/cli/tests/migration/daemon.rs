@@ -117,6 +117,8 @@ fn metrics_are_told_on_both_sockets_and_phases_on_one() {
         "stripewise_server_promised_bytes{class=\"ssd\",server=\"s0\"} 1572864",
         "stripewise_server_room_bytes{class=\"ssd\",server=\"s0\"} 67108864",
         "stripewise_server_objects{class=\"hdd\",server=\"h0\"} 0",
+        "stripewise_agent_master 1",
+        "stripewise_agent_moves_ended_total{state=\"done\"} 3",
     ] {
         assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
     }

@@ -1,4 +1,4 @@
-//! Traces: our own format, CSV, IOSIG's text. Whatever is read is counted and looked at in all ways.
+//! Traces: our own format, CSV, IOSIG's text, DFTracer's lines, Recorder's directories. Whatever is read is counted and looked at in all ways.
 
 use crate::{Outcome, directory};
 use std::collections::{BTreeSet, HashSet};
@@ -26,6 +26,33 @@ pub fn run(bytes: &[u8]) -> Outcome {
 
 pub fn run_csv(bytes: &[u8]) -> Outcome {
     directory::with(&[("a.csv", bytes)], |directory| check(&directory.join("a.csv")))
+}
+
+pub fn run_dftracer(bytes: &[u8]) -> Outcome {
+    directory::with(&[("a.pfw", bytes)], |directory| check(&directory.join("a.pfw")))
+}
+
+/// What stands before each file of a trace of Recorder's; its name and the end of a line follow.
+pub const RECORDER_FILE: &[u8] = b"\n%%";
+
+pub fn run_recorder(bytes: &[u8]) -> Outcome {
+    let mut files: Vec<(&str, &[u8])> = Vec::new();
+    let mut rest = bytes;
+    while let Some(found) = rest.windows(RECORDER_FILE.len()).position(|bytes| bytes == RECORDER_FILE) {
+        rest = &rest[found + RECORDER_FILE.len()..];
+        let name = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+        let end = rest.windows(RECORDER_FILE.len()).position(|bytes| bytes == RECORDER_FILE).unwrap_or(rest.len());
+        let contents = rest.get(name + 1..end).unwrap_or_default();
+        let name = std::str::from_utf8(&rest[..name]).unwrap_or_default();
+        if (1..20).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+            && !name.starts_with('.')
+        {
+            files.push((name, contents));
+        }
+        rest = &rest[end..];
+    }
+    directory::with(&files, check)
 }
 
 /// The first line names the file, and so the interface and the rank; the rest is the file.

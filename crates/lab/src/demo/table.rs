@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use stripewise_layout::figures::number;
 use stripewise_layout::{ByteCount, Direction};
+use stripewise_planner::within;
 use stripewise_report::results::{RunResult, dilation_range};
 
 /// What the program printed of one operation.
@@ -53,7 +54,12 @@ impl Measured {
 pub(super) fn table(runs: &[RunResult]) -> String {
     let mut text = "\nEmulated devices; MB/s (10^6 bytes per second)\n".to_owned();
     let first = runs.first().map_or("the first policy", |run| run.policy.as_str());
-    text += &format!("each: measured, gain over {first}, the model's prediction\n");
+    let predicted = runs.iter().filter(|run| run.predicted_mb_s.is_some());
+    let range = predicted
+        .map(|run| run.predicted_spread)
+        .reduce(f64::max)
+        .map_or_else(String::new, |spread| format!(" ({})", within(spread)));
+    text += &format!("each: measured, gain over {first}, the model's prediction{range}\n");
     if let Some((least, most)) = dilation_range(runs) {
         text += &format!(
             "in the devices' own time: their times were multiplied by {} to {}, so that this machine keeps up\n",
@@ -172,7 +178,7 @@ mod tests {
         runs[7].verified = false;
         let text = "
 Emulated devices; MB/s (10^6 bytes per second)
-each: measured, gain over def, the model's prediction
+each: measured, gain over def, the model's prediction (±13 %)
 
 reads  64KiB              1MiB
 def     40.2     - 43.1    161     - 172
@@ -202,7 +208,8 @@ host: the machine and not the emulated devices was the bottleneck, no result
         let mut runs = runs(&["def", "opt"], &[4096]);
         runs.iter_mut().filter(|run| run.policy == "def").for_each(|run| run.host_bound = true);
         let text = table(&runs);
-        assert!(!text.contains('%') && text.contains("host: the machine"), "{text}");
+        assert!(text.matches('%').count() == 1 && text.contains("(\u{b1}13 %)"), "{text}");
+        assert!(text.contains("host: the machine"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
  *
  * Script, of 64-bit words of this machine: magic, ranks, files, phases; for each file its size, flags, the length of its path
  * and the path, padded to a word; for each rank the position of its first record in the script and the number of its records.
- * A record is two words: kind (4 bits), file (28 bits), bytes (32 bits); offset or nanoseconds. crates/cli/src/replay/script.rs
+ * A record is two words: kind (4 bits), file (28 bits), bytes (32 bits); offset or nanoseconds. crates/lab/src/replay/script.rs
  * writes it.
  *
  * Data (--verify): the 8-byte word at word offset i of file f holds a value of (f, i) alone, so ranks that write the same

@@ -6,7 +6,7 @@ use crate::results::{Results, dilation_range};
 use serde::Serialize;
 use stripewise_layout::Direction;
 use stripewise_layout::figures::{bytes, number, signed_percent};
-use stripewise_planner::{Plan, PolicyName, Prediction};
+use stripewise_planner::{Plan, PolicyName, Prediction, within};
 
 #[derive(Serialize)]
 pub(super) struct Bandwidth {
@@ -163,6 +163,7 @@ fn predicted_bars(plans: &[Plan], has_both: bool) -> Vec<Bar> {
                     request_bytes: None,
                     found_mb_s: None,
                     predicted_mb_s: Some(predicted),
+                    predicted_spread: prediction.spread(),
                     host_bound: false,
                 });
             }
@@ -184,8 +185,14 @@ fn cell(bars: &[Bar], policy: &str, key: (Operation, Option<u64>)) -> Cell {
     };
     let predicted = bar.found_mb_s.and(bar.predicted_mb_s);
     Cell {
-        rate: if bar.host_bound { "host".to_owned() } else { shown.map_or_else(|| "\u{2013}".to_owned(), number) },
-        predicted: predicted.map_or_else(String::new, number),
+        rate: match (bar.host_bound, shown) {
+            (true, _) => "host".to_owned(),
+            (false, None) => "\u{2013}".to_owned(),
+            (false, Some(rate)) if bar.found_mb_s.is_some() => number(rate),
+            (false, Some(rate)) => format!("{} {}", number(rate), within(bar.predicted_spread)),
+        },
+        predicted: predicted
+            .map_or_else(String::new, |rate| format!("{} {}", number(rate), within(bar.predicted_spread))),
         gain,
     }
 }

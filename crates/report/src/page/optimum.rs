@@ -5,7 +5,7 @@ use crate::prices;
 use serde::Serialize;
 use stripewise_layout::ServerClass;
 use stripewise_layout::figures::{duration, number};
-use stripewise_planner::{Optimum, Plan};
+use stripewise_planner::{Optimum, Plan, within};
 
 #[derive(Serialize)]
 pub(super) struct OptimumSection {
@@ -38,7 +38,12 @@ fn section(plan: &Plan, optimum: &Optimum) -> OptimumSection {
         ),
         (
             "this plan, sampled".to_owned(),
-            format!("{}, {} MB/s", duration(optimum.value_s), rate(optimum.value_s.max(optimum.bound_s))),
+            format!(
+                "{}, {} MB/s, {}",
+                duration(optimum.value_s),
+                rate(optimum.value_s.max(optimum.bound_s)),
+                within(plan.predicted.total.spread)
+            ),
         ),
         ("gap".to_owned(), gap),
     ];

@@ -1,5 +1,6 @@
 //! The sections on plans and profile: regions, load, fits, verdicts.
 
+use crate::headline::sentence;
 use crate::material::Material;
 use crate::summary::{FILES_SHOWN, MIN_SHARE};
 use crate::{bars, fits, load, regions};
@@ -7,7 +8,7 @@ use serde::Serialize;
 use stripewise_layout::figures::{bytes, duration, grouped, number, signed_percent};
 use stripewise_layout::{Direction, Order};
 use stripewise_model::{Line, NetworkSource, Profile};
-use stripewise_planner::{Gain, Move, MoveKind, Plan, PlannedFile, PolicyName, Throughput};
+use stripewise_planner::{Gain, Move, MoveKind, Plan, PlannedFile, PolicyName, Throughput, within};
 
 /// Rows of a table of spans before the rest is summed up.
 const SPANS_SHOWN: usize = 16;
@@ -115,6 +116,12 @@ pub(super) fn load_chart(plans: &[Plan]) -> String {
     load::chart(&servers, &loads)
 }
 
+/// The range of all loads together.
+pub(super) fn load_within(plans: &[Plan]) -> String {
+    let spread = |plan: &Plan| plan.predicted.spread().max(plan.default.spread());
+    plans.iter().map(spread).reduce(f64::max).map_or_else(String::new, within)
+}
+
 pub(super) fn fits_section(profile: &Profile) -> Fits {
     let line = |line: &Line| {
         vec![
@@ -154,17 +161,23 @@ pub(super) fn fits_section(profile: &Profile) -> Fits {
 }
 
 fn gain_words(gain: Option<Gain>) -> String {
-    gain.map_or_else(
-        || "\u{2013}".to_owned(),
-        |gain| {
-            format!("{} ({} to {})", signed_percent(gain.expected), signed_percent(gain.low), signed_percent(gain.high))
-        },
-    )
+    gain.map_or_else(|| "\u{2013}".to_owned(), ranged)
+}
+
+/// `+50 % (+30 % to +70 %)`.
+pub(super) fn ranged(gain: Gain) -> String {
+    if gain.is_none() {
+        return "none".to_owned();
+    }
+    let [expected, low, high] = [gain.expected, gain.low, gain.high].map(signed_percent);
+    format!("{expected} ({low} to {high})")
 }
 
 /// Policy, read and write bandwidth, gains, SSD bytes, verdict.
 pub(super) fn comparison(plans: &[Plan]) -> Vec<Vec<String>> {
-    let rate = |rate: Option<Throughput>| rate.map_or_else(|| "\u{2013}".to_owned(), |rate| number(rate.mb_per_s));
+    let rate = |rate: Option<Throughput>| {
+        rate.map_or_else(|| "\u{2013}".to_owned(), |rate| format!("{} {}", number(rate.mb_per_s), within(rate.spread)))
+    };
     let row = |plan: &Plan| {
         vec![
             plan.policy.to_string(),
@@ -189,23 +202,16 @@ pub(super) fn plan_section(plan: &Plan) -> PlanSection {
         ("files".to_owned(), format!("{} with {}", grouped(plan.files.len() as i64), bytes(size))),
         (
             "placing the data".to_owned(),
-            format!("{} in about {}", bytes(verdict.place_bytes), duration(verdict.place_s)),
+            format!("{} in {} {}", bytes(verdict.place_bytes), duration(verdict.place_s), within(verdict.spread)),
         ),
-        (
-            "saved in each run".to_owned(),
-            if verdict.saved_s < 0.0 {
-                format!("\u{2212}{}", duration(-verdict.saved_s))
-            } else {
-                duration(verdict.saved_s)
-            },
-        ),
+        ("saved in each run".to_owned(), saved(plan)),
         ("windows".to_owned(), grouped(windows as i64)),
         (format!("gain over {}", PolicyName::BASELINE), gain_words(Some(plan.gain.total))),
     ];
     if verdict.move_bytes > 0 {
         facts.push((
             "moved between windows".to_owned(),
-            format!("{} in {}", bytes(verdict.move_bytes), duration(verdict.move_s)),
+            format!("{} in {} {}", bytes(verdict.move_bytes), duration(verdict.move_s), within(verdict.spread)),
         ));
     }
     PlanSection {
@@ -219,17 +225,22 @@ pub(super) fn plan_section(plan: &Plan) -> PlanSection {
     }
 }
 
+/// `97 ms (60 ms to 134 ms)`: of each run, before its moves.
+pub(super) fn saved(plan: &Plan) -> String {
+    let signed = |seconds: f64| match seconds < 0.0 {
+        true => format!("\u{2212}{}", duration(-seconds)),
+        false => duration(seconds),
+    };
+    if plan.gain.total.is_none() {
+        return "nothing".to_owned();
+    }
+    let (low_s, high_s) = plan.gain.total.saved_s(plan.predicted.total.time_s);
+    format!("{} ({} to {})", signed(plan.verdict.saved_s), signed(low_s), signed(high_s))
+}
+
 /// Of all planned files.
 pub(super) fn size_bytes(plan: &Plan) -> u64 {
     plan.files.iter().fold(0, |sum, file| sum.saturating_add(file.size_bytes))
-}
-
-/// The planner's reason without the word that stands before it on the page.
-fn sentence(reason: &str) -> String {
-    let text = reason.strip_prefix("apply: ").or_else(|| reason.strip_prefix("leave it: ")).unwrap_or(reason);
-    let mut letters = text.chars();
-    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str().trim_end_matches('.'))
 }
 
 /// For each window border with moves: time, then count and bytes of each kind.

@@ -6,6 +6,7 @@ use crate::{latency, timeline};
 use serde::Serialize;
 use stripewise_layout::Direction;
 use stripewise_layout::figures::{bytes, counted, duration, grouped, number};
+use stripewise_planner::within;
 use stripewise_sim::{DirectionOutcome, Latency};
 
 #[derive(Serialize)]
@@ -70,6 +71,7 @@ fn rates(runs: &[SimulatedRun]) -> Vec<Bar> {
         request_bytes: None,
         found_mb_s: Some(run.outcome.mb_per_s),
         predicted_mb_s: run.predicted_mb_per_s,
+        predicted_spread: run.predicted_spread,
         host_bound: false,
     };
     runs.iter().map(bar).collect()
@@ -101,7 +103,7 @@ fn row(run: &SimulatedRun) -> Vec<String> {
         run.name.clone(),
         rate(&outcome.read),
         rate(&outcome.write),
-        run.predicted_mb_per_s.map_or_else(none, number),
+        run.predicted_mb_per_s.map_or_else(none, |rate| format!("{} {}", number(rate), within(run.predicted_spread))),
         duration(outcome.time_s),
         duration(p50_s),
         duration(p95_s),

@@ -2,9 +2,10 @@
 
 use super::measure::LineSamples;
 use super::write_classes::Buffered;
-use stripewise_layout::{Direction, Order, ServerClass};
+use stripewise_layout::{Direction, Order, Server, ServerClass};
 use stripewise_model::fit::Fit;
 use stripewise_model::{Caveat, ServerProfile};
+use stripewise_store::server::rados::RadosUrl;
 
 /// A fit worse than this is pointed out.
 const POOR_R2: f64 = 0.95;
@@ -47,6 +48,12 @@ pub(super) fn of_lines(
         }
     }
     caveats
+}
+
+/// The caveat of a server that its agent slows down.
+pub(super) fn of_throttle(server: &Server) -> Option<Caveat> {
+    let slowness = RadosUrl::parse(&server.url).ok()?.throttle?;
+    Some(Caveat::Throttled { server: server.name.clone(), to: slowness.to_string() })
 }
 
 /// Caveats of buffered writes.

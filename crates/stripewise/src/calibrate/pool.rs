@@ -1,13 +1,16 @@
-//! Measuring a pool of Ceph: scratch objects of its own, by the operations that programs' requests become.
+//! Measuring a server that the broker reaches, a pool of Ceph or an I/O server of OrangeFS: scratch objects of its own, by the operations that programs'
+//! requests become.
 //!
-//! The broker of the cluster may be at work meanwhile: the objects are in a namespace of their own (`rados::Scratch`), and nobody is shut out. They are
-//! removed when this is dropped; what a killed calibration left is removed by the next one, which is alone by a lock in the state directory.
+//! The broker of the cluster may be at work meanwhile: the objects are nobody else's ([`Scratch`]), and nobody is shut out. They are removed when this is dropped;
+//! what a killed calibration left is removed by the next one, which is alone by a lock in the state directory.
 //!
-//! What a pool has acknowledged is durable, so all classes of writes are one. Programs reach pools by way of the broker, whose part is not measured here.
+//! What a pool of Ceph has acknowledged is durable, so all classes of writes are one. Of an I/O server of OrangeFS each write is measured with the flush behind it,
+//! and buffered ones in batches with one flush at their end, as on directories. The broker's part is not measured here.
 
 use super::directory::AlignedBuffer;
 use super::error::{CalibrationError, Result};
 use super::measure::{LARGEST_BYTES, MIN_SPAN_BYTES, Subject};
+use super::write_classes::BufferedFile;
 use crate::interrupt::Interrupt;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
@@ -15,10 +18,10 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::time::{Duration, Instant};
-use stripewise_broker::rados::{RadosServer, Scratch};
+use stripewise_broker::by_agent::{self, Scratch};
 use stripewise_layout::{ByteCount, Cluster, Direction, FileId, Generation, ObjectOffset, RegionIndex, Server};
 use stripewise_store::server::{
-    Handle, How, Memory, ObjectName, ObjectStore as _, Ownership, ServerError, Transfer, is_by_agent,
+    Handle, How, Memory, ObjectName, ObjectStore, Ownership, ServerError, Syncing, Transfer, is_by_agent,
 };
 use stripewise_store::state::StateDirectory;
 
@@ -50,7 +53,7 @@ impl PoolsLock {
 }
 
 pub(super) struct PoolSubject {
-    scratch: Scratch,
+    scratch: Box<dyn Scratch>,
     span_bytes: u64,
     buffer: AlignedBuffer,
     interrupt: Interrupt,
@@ -65,7 +68,7 @@ impl PoolSubject {
         patience: Duration,
         (seed, lock): (u64, &PoolsLock),
     ) -> Result<Self> {
-        let scratch = Scratch::open(&cluster.id, &server.name, &server.url)?;
+        let scratch = by_agent::scratch(&cluster.id, &server.name, &server.url)?;
         let free_bytes = scratch.store().free_bytes()?;
         // Twice, so that calibration never fills a pool to the brim.
         if free_bytes < 2 * MIN_SPAN_BYTES {
@@ -92,24 +95,43 @@ impl PoolSubject {
 
     /// What the scratch objects lie on, as `osd.N`.
     pub(super) fn devices(&self) -> Result<BTreeSet<String>> {
-        let mut devices = BTreeSet::new();
-        for first in (0..self.span_bytes).step_by(OBJECT_BYTES as usize) {
-            devices.extend(self.scratch.store().osds_of(object_at(first))?.into_iter().map(|osd| format!("osd.{osd}")));
-        }
-        Ok(devices)
+        Ok(self.scratch.devices(&self.objects().collect::<Vec<_>>())?)
+    }
+
+    pub(super) fn remark(&self) -> &'static str {
+        self.scratch.remark()
+    }
+
+    /// Whether what a write acknowledged has yet to reach the disks.
+    pub(super) fn is_buffered(&self) -> bool {
+        self.scratch.store().capabilities().syncing == Syncing::DataAndNames
+    }
+
+    fn objects(&self) -> impl Iterator<Item = ObjectName> {
+        (0..self.span_bytes).step_by(OBJECT_BYTES as usize).map(object_at)
     }
 
     /// One access with the caller's memory. May be called from several threads.
-    pub(super) fn perform(&self, direction: Direction, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        access(&self.scratch, self.interrupt, direction, offset, buffer)
+    pub(super) fn perform(&self, direction: Direction, how: How, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if self.interrupt.came() {
+            return Err(CalibrationError::Interrupted);
+        }
+        access(self.scratch.store(), (direction, how), offset, buffer)
+    }
+
+    /// Makes durable what was written.
+    pub(super) fn sync(&self) -> Result<()> {
+        if self.is_buffered() {
+            self.objects().try_for_each(|object| self.scratch.store().sync(Handle::Named(object)))?;
+        }
+        Ok(())
     }
 }
 
-fn access(scratch: &Scratch, interrupt: Interrupt, direction: Direction, offset: u64, buffer: &mut [u8]) -> Result<()> {
-    if interrupt.came() {
-        return Err(CalibrationError::Interrupted);
-    }
-    let store = scratch.store();
+/// A write that has reached the disks when it is acknowledged.
+pub(super) const DURABLE: How = How { durable: true, in_place: false };
+
+fn access(store: &dyn ObjectStore, (direction, how): (Direction, How), offset: u64, buffer: &mut [u8]) -> Result<()> {
     let (at, length) = (offset % OBJECT_BYTES, buffer.len());
     let (first, second) = buffer.split_at_mut(length.min((OBJECT_BYTES - at) as usize));
     let next = offset + first.len() as u64;
@@ -117,11 +139,11 @@ fn access(scratch: &Scratch, interrupt: Interrupt, direction: Direction, offset:
     let done = match direction {
         Direction::Read => {
             let (mut first, mut second) = ([IoSliceMut::new(first)], [IoSliceMut::new(second)]);
-            submit(store, places, [Memory::to_fill(&mut first), Memory::to_fill(&mut second)])
+            submit(store, how, places, [Memory::to_fill(&mut first), Memory::to_fill(&mut second)])
         }
         Direction::Write => {
             let (first, second) = ([IoSlice::new(first)], [IoSlice::new(second)]);
-            submit(store, places, [Memory::to_take(&first), Memory::to_take(&second)])
+            submit(store, how, places, [Memory::to_take(&first), Memory::to_take(&second)])
         }
     }?;
     if done == length { Ok(()) } else { Err(Errno::IO.into()) }
@@ -129,12 +151,13 @@ fn access(scratch: &Scratch, interrupt: Interrupt, direction: Direction, offset:
 
 /// Both parts of an access under way together, where there are two; the bytes of both.
 fn submit(
-    store: &RadosServer,
+    store: &dyn ObjectStore,
+    how: How,
     places: [(u64, u64); 2],
     parts: [Memory<'_>; 2],
 ) -> std::result::Result<usize, ServerError> {
     let transfer = |((position, at), memory): ((u64, u64), _)| {
-        Transfer::new(Handle::Named(object_at(position)), ObjectOffset(at), memory, How::default())
+        Transfer::new(Handle::Named(object_at(position)), ObjectOffset(at), memory, how)
     };
     let parts = places.into_iter().zip(parts).filter(|(_, memory)| memory.bytes() > 0);
     let mut batch: Vec<Transfer<'_>> = parts.map(transfer).collect();
@@ -153,9 +176,30 @@ impl Subject for PoolSubject {
     }
 
     fn time(&mut self, direction: Direction, offset: u64, bytes: u64) -> Result<f64> {
-        let Self { scratch, buffer, interrupt, .. } = self;
+        if self.interrupt.came() {
+            return Err(CalibrationError::Interrupted);
+        }
         let begin = Instant::now();
-        access(scratch, *interrupt, direction, offset, buffer.bytes_mut(bytes))?;
+        access(self.scratch.store(), (direction, DURABLE), offset, self.buffer.bytes_mut(bytes))?;
+        Ok(begin.elapsed().as_secs_f64())
+    }
+}
+
+impl BufferedFile for PoolSubject {
+    fn extent_bytes(&self) -> u64 {
+        self.span_bytes
+    }
+
+    fn batch_s(&mut self, offsets: &[u64], bytes: u64) -> Result<f64> {
+        let begin = Instant::now();
+        for offset in offsets {
+            if self.interrupt.came() {
+                return Err(CalibrationError::Interrupted);
+            }
+            let write = (Direction::Write, How::default());
+            access(self.scratch.store(), write, *offset, self.buffer.bytes_mut(bytes))?;
+        }
+        self.sync()?;
         Ok(begin.elapsed().as_secs_f64())
     }
 }

@@ -13,7 +13,7 @@ use super::directory::{CachedFile, DirectorySubject};
 use super::error::{CalibrationError, Result};
 use super::fresh_seed;
 use super::measure::Subject as _;
-use super::pool::{PoolSubject, PoolsLock};
+use super::pool::{DURABLE, PoolSubject, PoolsLock};
 use crate::interrupt::Interrupt;
 use crate::made_from::{MadeFrom, PlanFiles, Recorded};
 use crate::session::Session;
@@ -29,7 +29,7 @@ use stripewise_model::Caveat;
 use stripewise_planner::Throughput;
 use stripewise_planner::explain::Explainer;
 use stripewise_store::server::emulated::is_emulated;
-use stripewise_store::server::is_by_agent;
+use stripewise_store::server::{How, is_by_agent};
 use stripewise_trace::FileAccess;
 
 /// Measured bandwidth over predicted, or the inverse, up to which a prediction counts as met.
@@ -80,6 +80,8 @@ pub struct VerifiedDirection {
     pub requests: u64,
     /// Million bytes per second that the plan predicts for the window.
     pub predicted_mb_per_s: f64,
+    /// Relative spread of that prediction.
+    pub predicted_spread: f64,
     /// Million bytes per second that the servers did.
     pub measured_mb_per_s: f64,
     /// Measured over predicted.
@@ -212,7 +214,7 @@ fn prepare(session: &Session, cluster: &Cluster, options: &VerifyOptions, pools:
 enum Scratch {
     /// A scratch file, past the page cache and through it.
     File { subject: DirectorySubject, cached: CachedFile },
-    /// Scratch objects, which every write reaches at once.
+    /// Scratch objects.
     Pool(PoolSubject),
 }
 
@@ -227,7 +229,10 @@ impl Target for Scratch {
     fn perform(&self, kind: RequestKind, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let (subject, cached) = match self {
             Self::File { subject, cached } => (subject, cached),
-            Self::Pool(subject) => return subject.perform(kind.direction(), offset, buffer),
+            Self::Pool(subject) => {
+                let how = if kind == RequestKind::Write(WriteClass::Buffered) { How::default() } else { DURABLE };
+                return subject.perform(kind.direction(), how, offset, buffer);
+            }
         };
         match kind {
             RequestKind::Read | RequestKind::Write(WriteClass::Direct) => {
@@ -241,7 +246,7 @@ impl Target for Scratch {
     fn sync(&self) -> Result<()> {
         match self {
             Self::File { cached, .. } => cached.sync(),
-            Self::Pool(_) => Ok(()),
+            Self::Pool(subject) => subject.sync(),
         }
     }
 }
@@ -260,6 +265,7 @@ fn verified(direction: Direction, predicted: &Throughput, tally: &Tally, servers
         direction,
         requests: tally.requests,
         predicted_mb_per_s: predicted.mb_per_s,
+        predicted_spread: predicted.spread,
         measured_mb_per_s,
         ratio: measured_mb_per_s / predicted.mb_per_s,
         servers: servers.iter().zip(&tally.servers).map(of_server).collect(),

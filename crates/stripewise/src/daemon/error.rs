@@ -56,6 +56,12 @@ pub enum DaemonError {
         /// The state directory.
         state: PathBuf,
     },
+    /// A process of another host is the daemon.
+    #[error("{what}; stop it first, or leave the moves to it")]
+    AnotherHost {
+        /// Who it is.
+        what: String,
+    },
     /// No thread was to be had.
     #[error("cannot start a thread")]
     Thread {

@@ -172,7 +172,7 @@ impl Online {
             plan_s: 0.0,
         };
         Ok(Self {
-            watch: Watch::start(store.client.clone(), voice.clone())?,
+            watch: Watch::start(store.client.clone(), store.cluster.coordinator.is_some(), voice.clone())?,
             history: History::new(settings.decay, 0),
             known: Vec::new(),
             started: Instant::now(),

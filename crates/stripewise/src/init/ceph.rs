@@ -222,7 +222,8 @@ impl Search<'_> {
 
     fn server(&self, osd: &Osd, class: ServerClass, pool: &PoolFacts) -> Result<Server, CephError> {
         let conf = self.conf.as_ref().map(|conf| conf.display().to_string());
-        let url = RadosUrl { pool: pool.name.clone(), conf, user: self.options.user.clone() };
+        let user = self.options.user.clone();
+        let url = RadosUrl { pool: pool.name.clone(), conf, user, ..RadosUrl::default() };
         let url = url.to_url().map_err(|what| CephError::Url { pool: pool.name.clone(), what })?;
         Ok(Server::new(format!("osd{}", osd.id), class, url))
     }

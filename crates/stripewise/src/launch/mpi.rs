@@ -45,6 +45,12 @@ pub(crate) fn program_and_processes(command: &[OsString]) -> Option<Run> {
     Some(Run { program, processes })
 }
 
+/// The rank that a launcher gave this process: Hydra's, Open MPI's, PMIx's or Slurm's.
+pub(crate) fn own_rank() -> Option<u32> {
+    let names = ["PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"];
+    names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
+}
+
 /// The arguments that a launcher needs right after its name so that its ranks get `variables`; none for other programs.
 pub(super) fn forwarding<'a>(program: &OsStr, variables: impl Iterator<Item = &'a OsStr>) -> Vec<OsString> {
     let base = Path::new(program).file_name().unwrap_or(program);

@@ -23,7 +23,8 @@ pub(super) const DISCUSSION_5: &str = "What the paper says of the schemes that p
     hangs on the profile: on disks that seek (h2dp-fig5-seek) and with free moves the published gains are found from 1 MiB on, and with stripes of at least \
     64 KiB at every size. `opt` weighs that work and is 1.3 to 1.8 times as fast as the best of the four. \
     On emulated servers DEF, PADP and PSA have the simulated bandwidths within 6 %. H2DP, whose moves take none of the time there, is up to 95 % ahead of PADP, \
-    nearly as far as printed, and still ahead of DEF from 1 MiB on only.";
+    nearly as far as printed, and still ahead of DEF from 1 MiB on only. \
+    On a real Ceph with throttled servers H2DP leads DEF at 256 KiB and 1 MiB: [h2dp-on-ceph.md](h2dp-on-ceph.md).";
 pub(super) const DISCUSSION_6: &str = "The paper's bars are not in its text. It says that H2DP's SServers are busier than those of PADP and PSA, because more requests meet \
     them: found, they are busy twice as long. It also says that PADP, PSA and H2DP load the two classes far more evenly than DEF; that is not found. Five sixths of the \
     file's bytes lie on HServers under each of the four, in regions on HServers alone and as the HServers' part of the others, and that outweighs how stripes are balanced. Only `opt`, which puts regions on SServers \

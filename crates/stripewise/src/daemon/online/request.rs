@@ -36,7 +36,7 @@ mod tests {
     };
     use stripewise_planner::{PolicyName, plan, predict};
     use stripewise_store::observer::Noted;
-    use stripewise_trace::{LiveFile, LiveOptions};
+    use stripewise_trace::{LiveFile, LiveOptions, LiveProcess, ProcessCount};
 
     const REGION_BYTES: u64 = 1 << 20;
     const FILE_BYTES: u64 = 64 * REGION_BYTES;
@@ -75,9 +75,9 @@ mod tests {
             let places = (0..32).map(|turn| (u64::from(process % 4) * 16 * REGION_BYTES) + turn * 300_000);
             let noted = places.map(|at| Noted { kind, offset: FileOffset(at), bytes: REQUEST_BYTES, time_ms: 7 });
             let requests: Vec<_> = noted.map(|noted| watch::request(&noted)).collect();
-            file.add(process, 0, &requests, 0);
+            file.add(LiveProcess { node: process % 2, process: process / 2 }, 0, &requests, 0);
         }
-        file.finish(path.to_owned(), FILE_BYTES, (0.0, 1.0), of_run)
+        file.finish(path.to_owned(), FILE_BYTES, (0.0, 1.0), ProcessCount { processes: of_run, per_node: of_run / 2 })
     }
 
     /// Seen alike but for their kind: the daemon took all writes as direct.
@@ -107,7 +107,8 @@ mod tests {
             [("/data/f", 0..4), ("/data/g", 4..8)].map(|(path, processes)| seen(path, RequestKind::Read, processes, 8));
         assert!(files.iter().all(|file| file.windows[0].regions.iter().all(|region| region.processes == 1)));
         let request = request(&cluster, &profile, &files, PlanOptions::default());
-        assert_eq!((request.key.all_processes(), request.concurrency().processes), (8, 8));
+        let concurrency = request.concurrency();
+        assert_eq!((request.key.all_processes(), concurrency.processes, concurrency.processes_per_node), (8, 8, 4));
         let plan = plan(PolicyName::Def, &request).unwrap();
         assert_eq!((plan.key.processes, plan.concurrency.processes), (8, 8));
     }

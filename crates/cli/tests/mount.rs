@@ -1,0 +1,29 @@
+//! `stripewise mount`: managed files for every program. As root with `/dev/fuse`; skipped elsewhere.
+
+mod support;
+
+#[path = "mount/bed.rs"]
+mod bed;
+#[path = "faults/driver.rs"]
+#[allow(dead_code, reason = "each test target uses a part")]
+mod driver;
+#[path = "mount/export.rs"]
+mod export;
+#[path = "mount/faults.rs"]
+mod faults;
+#[path = "mount/files.rs"]
+mod files;
+#[path = "mount/mapped.rs"]
+mod mapped;
+#[path = "mount/ordinary.rs"]
+mod ordinary;
+#[path = "mount/points.rs"]
+mod points;
+#[path = "mount/programs.rs"]
+mod programs;
+#[path = "mount/serving.rs"]
+mod serving;
+#[path = "mount/torture.rs"]
+mod torture;
+#[path = "mount/users.rs"]
+mod users;

@@ -1,0 +1,123 @@
+//! Shared mappings of managed files.
+
+use crate::bed::{Mounted, place};
+use crate::driver::Driver;
+use crate::support::Place;
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+use std::ffi::c_void;
+use std::fs::File;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+const LENGTH: usize = 3 * 4096;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A shared mapping of the first pages of a file. It is unmapped when this is dropped.
+struct Mapping(*mut c_void);
+
+impl Mapping {
+    fn make(file: &File) -> rustix::io::Result<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses the place, so nothing is mapped over.
+        unsafe { mmap(ptr::null_mut(), LENGTH, access, MapFlags::SHARED, file, 0) }.map(Self)
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= LENGTH);
+        // SAFETY: the range is mapped and writable, and no reference to it exists.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.cast::<u8>().add(offset), bytes.len()) };
+    }
+
+    fn read(&self, offset: usize) -> [u8; 3] {
+        assert!(offset + 3 <= LENGTH);
+        // SAFETY: the range is mapped; others change it, hence volatile.
+        unsafe { ptr::read_volatile(self.0.cast::<u8>().add(offset).cast::<[u8; 3]>()) }
+    }
+
+    fn sync(&self) {
+        // SAFETY: the range is mapped.
+        unsafe { msync(self.0, LENGTH, MsyncFlags::SYNC) }.unwrap();
+    }
+
+    fn wait_for(&self, offset: usize, bytes: &[u8; 3]) {
+        let begun = Instant::now();
+        while self.read(offset) != *bytes {
+            assert!(begun.elapsed() < PATIENCE, "{:?} at {offset}", self.read(offset));
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by this, and nobody has a reference to it.
+        unsafe { munmap(self.0, LENGTH) }.unwrap();
+    }
+}
+
+fn of_cluster(place: &Place) -> Vec<u8> {
+    place.command(&["cat", "data/file"]).output().unwrap().stdout
+}
+
+fn mounted_file() -> Option<(Place, Mounted, File)> {
+    let place = place()?;
+    place.write("source", &[b'.'; LENGTH]);
+    place.done(&["cp", "source", "data/file"]);
+    let mounted = Mounted::start(&place, &[]);
+    let file = File::options().read(true).write(true).open(mounted.path("file")).unwrap();
+    Some((place, mounted, file))
+}
+
+#[test]
+fn what_is_written_by_a_shared_mapping_reaches_others_at_msync_munmap_and_close() {
+    let Some((place, mounted, file)) = mounted_file() else { return };
+    let mapping = match Mapping::make(&file) {
+        Err(errno) if !Mounted::kernel_is((6, 6)) => {
+            // No other errno, and nothing is mapped that would not be coherent.
+            return assert_eq!(errno, rustix::io::Errno::NODEV);
+        }
+        mapping => mapping.unwrap(),
+    };
+    let mut expected = vec![b'.'; LENGTH];
+    let mut wrote = |offset: usize, bytes: &[u8]| {
+        mapping.write(offset, bytes);
+        expected[offset..offset + bytes.len()].copy_from_slice(bytes);
+        expected.clone()
+    };
+    let synced = wrote(10, b"synced");
+    mapping.sync();
+    assert!(of_cluster(&place) == synced, "at msync");
+    // A close of any descriptor of the file, while the mapping stays.
+    let closed = wrote(4096, b"closed");
+    drop(file);
+    assert!(of_cluster(&place) == closed, "at close");
+    let unmapped = wrote(2 * 4096 - 3, b"unmapped");
+    drop(mapping);
+    assert!(of_cluster(&place) == unmapped, "at munmap");
+    mounted.interrupt();
+}
+
+#[test]
+fn what_others_write_reaches_mapped_pages_and_what_they_cut_off_is_not_seen_again() {
+    let Some((place, mounted, file)) = mounted_file() else { return };
+    if !Mounted::kernel_is((6, 6)) {
+        return eprintln!("SKIPPED: shared mappings take Linux 6.6");
+    }
+    let mapping = Mapping::make(&file).unwrap();
+    assert_eq!(mapping.read(4096), *b"...");
+    let mut driver = Driver::start(&place, &[]);
+    assert_eq!(driver.ask("globals().update(f=os.open('data/file', os.O_RDWR))"), "None");
+    assert_eq!(driver.ask("os.pwrite(f, b'XYZ', 4096)"), "3");
+    mapping.wait_for(4096, b"XYZ");
+    // Of a page that others cut within, the rest becomes zeros; what grows again is zeros too.
+    assert_eq!(driver.ask("os.ftruncate(f, 4097)"), "None");
+    mapping.wait_for(4096, b"X\0\0");
+    assert_eq!(driver.ask("os.ftruncate(f, 12288)"), "None");
+    assert_eq!(file.metadata().unwrap().len(), LENGTH as u64);
+    mapping.wait_for(2 * 4096, b"\0\0\0");
+    assert_eq!(driver.ask("os.pwrite(f, b'end', 8192)"), "3");
+    mapping.wait_for(2 * 4096, b"end");
+    drop((mapping, file));
+    assert!(driver.end().status.success());
+    mounted.interrupt();
+}

@@ -1,0 +1,26 @@
+//! Ordinary files beside the managed ones.
+
+use crate::bed::{Mounted, place};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// Appends by the mount, then past it, then by the same open of the mount.
+pub(crate) const APPEND_BY_TURNS: &str =
+    "exec 3>> data.mount/$0 && echo mount1 >&3 && echo outside-outside >> data/$0 && echo mount2 >&3 && cat data/$0";
+pub(crate) const APPENDED: &str = "base\nmount1\noutside-outside\nmount2\n";
+
+#[test]
+fn appends_to_ordinary_files_go_to_their_end_whoever_else_appends() {
+    let Some(place) = place() else { return };
+    let mounted = Mounted::start(&place, &[]);
+    // One that the kernel writes itself, where it can, and one that it does not.
+    for (name, mode) in [("plain", 0o644), ("setgid", 0o2644)] {
+        place.write(&format!("data/{name}"), b"base\n");
+        std::fs::set_permissions(place.path("data").join(name), Permissions::from_mode(mode)).unwrap();
+        let appended =
+            Command::new("sh").args(["-c", APPEND_BY_TURNS, name]).current_dir(place.path("")).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&appended.stdout), APPENDED, "{name}: {appended:?}");
+    }
+    mounted.interrupt();
+}

@@ -1,0 +1,228 @@
+//! Logs and traces as what plans are made from and findings found in.
+
+use super::AdviseError;
+use super::activity::Activity;
+use super::traced::of_trace;
+use crate::trace_faults::impossible_requests;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use stripewise_darshan::Module;
+use stripewise_layout::ByteCount;
+use stripewise_trace::darshan::coarse::{Assumed, CoarseOptions, access};
+use stripewise_trace::darshan::{DarshanLog, FileCounters, LustreLayout, ModuleCounters};
+use stripewise_trace::reader::is_log;
+use stripewise_trace::{CountOptions, FileAccess, ProcessCount, Trace, count_together};
+
+/// Classes of a file that are told apart.
+const CLASS_LIMIT: u16 = 32;
+
+/// A log or trace that was read.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct LogSummary {
+    /// As it was named.
+    pub path: PathBuf,
+    /// The command line, or the program; empty where it is not known.
+    pub program: String,
+    /// Its processes.
+    pub processes: u32,
+    /// Seconds that it ran.
+    pub run_s: f64,
+    /// Requests that are known one by one.
+    pub requests_traced: u64,
+    /// Of a Darshan log: its modules.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<ModuleSummary>,
+    /// What is missing or damaged, one sentence each.
+    pub missing: Vec<String>,
+}
+
+/// A module of a Darshan log.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct ModuleSummary {
+    /// As Darshan names it.
+    pub name: String,
+    /// Version of its records.
+    pub version: u32,
+    /// Records that were read.
+    pub records: u64,
+    /// It ran out of memory in the run.
+    pub is_partial: bool,
+    /// Whether its records are read at all.
+    pub is_read: bool,
+    /// Every counter, added up over all records modulo 2^64.
+    pub counters: BTreeMap<String, i64>,
+    /// Every real counter, added up over all records.
+    pub real_counters: BTreeMap<String, f64>,
+    /// Of DXT: writes.
+    pub segments_written: u64,
+    /// Of DXT: reads.
+    pub segments_read: u64,
+}
+
+impl ModuleSummary {
+    fn of(found: &ModuleCounters) -> Self {
+        let Module { name, version, is_partial, is_read, .. } = &found.module;
+        Self {
+            name: name.clone(),
+            version: *version,
+            records: found.records,
+            is_partial: *is_partial,
+            is_read: *is_read,
+            counters: found.sums.iter().cloned().collect(),
+            real_counters: found.real_sums.iter().cloned().collect(),
+            segments_written: found.segments_written,
+            segments_read: found.segments_read,
+        }
+    }
+}
+
+/// What was read of all logs.
+pub(super) struct Read {
+    pub(super) logs: Vec<LogSummary>,
+    pub(super) activity: Activity,
+    pub(super) darshan: Vec<DarshanLog>,
+    traces: Vec<Trace>,
+    /// Accesses by the traces, once they are counted.
+    traced: Option<Vec<FileAccess>>,
+    /// Of the run, as the file with most processes has it.
+    run: Option<ProcessCount>,
+    pub(super) remarks: Vec<String>,
+}
+
+/// Accesses of all files for one arrangement of what counters leave open.
+pub(super) struct Accesses {
+    pub(super) files: Vec<FileAccess>,
+    /// Paths whose accesses are made from counters.
+    pub(super) coarse: HashSet<String>,
+    /// Those of them that depend on the arrangement.
+    pub(super) open: HashSet<String>,
+}
+
+impl Read {
+    /// What the run did is told of files of which `is_data` says so; where requests are aligned, no log says for a trace: `alignment`.
+    pub(super) fn new(
+        paths: &[PathBuf],
+        listed_files: usize,
+        alignment: ByteCount,
+        is_data: impl Fn(&str) -> bool,
+    ) -> Result<Self, AdviseError> {
+        let (mut logs, mut darshan, mut traces) = (Vec::new(), Vec::new(), Vec::new());
+        let mut activities: Vec<Activity> = Vec::new();
+        for path in paths {
+            if is_log(path) {
+                let mut log = DarshanLog::read(path)?;
+                activities.push(match &log.trace {
+                    // Counters were switched off.
+                    Some(trace) if log.totals.is_empty() => of_trace(trace, listed_files, alignment, &is_data),
+                    _ => Activity::of_darshan(&log, listed_files),
+                });
+                logs.push(summary_of_darshan(path, &log));
+                traces.extend(log.trace.take());
+                darshan.push(log);
+            } else {
+                let trace = Trace::open(path)?;
+                activities.push(of_trace(&trace, listed_files, alignment, &is_data));
+                logs.push(summary_of_trace(path, &trace));
+                traces.push(trace);
+            }
+        }
+        let mut activity = activities.into_iter().reduce(Activity::merge).unwrap_or_default();
+        activity.files.truncate(listed_files);
+        Ok(Self { logs, activity, darshan, traces, traced: None, run: None, remarks: Vec::new() })
+    }
+
+    /// The accesses of the files that are wanted, in order of path; the first time of all. All have one window, as long as the longest run, since
+    /// layouts of a file system stay.
+    pub(super) fn accesses(
+        &mut self,
+        region_size: ByteCount,
+        assumed: Assumed,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Accesses, AdviseError> {
+        let window_s = self.activity.run_s.clamp(1.0, 1e8) * 2.0;
+        let mut by_path: BTreeMap<String, Vec<FileAccess>> = BTreeMap::new();
+        for file in self.traced(region_size, window_s)?.iter().filter(|file| is_wanted(&file.path)) {
+            by_path.entry(file.path.clone()).or_default().push(file.clone());
+        }
+        let options = CoarseOptions { region_size, window_s, run_s: self.activity.run_s, class_limit: CLASS_LIMIT };
+        let (mut coarse, mut open) = (HashSet::new(), HashSet::new());
+        for log in &self.darshan {
+            let is_wanted = |file: &&FileCounters| !log.traced.contains(&file.path) && is_wanted(&file.path);
+            for file in log.files.iter().filter(is_wanted) {
+                let Some((made, is_open)) = access(log, file, assumed, &options) else { continue };
+                if is_open {
+                    open.insert(made.path.clone());
+                }
+                coarse.insert(made.path.clone());
+                by_path.entry(made.path.clone()).or_default().push(made);
+            }
+        }
+        let run = by_path.values().flatten().flat_map(|file| &file.windows).map(|window| window.processes.run);
+        let run = run.chain(self.run).reduce(|one, two| if two.processes > one.processes { two } else { one });
+        self.run = run;
+        let mut files = Vec::with_capacity(by_path.len());
+        for parts in by_path.into_values() {
+            let mut file = FileAccess::merge(parts, CLASS_LIMIT)?;
+            for window in &mut file.windows {
+                // Windows of traces end with the trace's last request, those of counters with the run.
+                (window.start_s, window.end_s) = (0.0, window_s);
+                window.processes.run = run.unwrap_or(window.processes.run);
+            }
+            files.push(file);
+        }
+        Ok(Accesses { files, coarse, open })
+    }
+
+    fn traced(&mut self, region_size: ByteCount, window_s: f64) -> Result<&[FileAccess], AdviseError> {
+        if self.traced.is_none() {
+            let options = CountOptions { window_s, region_size, class_limit: CLASS_LIMIT, ..CountOptions::default() };
+            let mut counted = count_together(&self.traces, &options)?;
+            if counted.impossible > 0 {
+                self.remarks.push(impossible_requests(counted.impossible));
+            }
+            counted.files.iter_mut().for_each(|file| file.windows.truncate(1));
+            self.traced = Some(counted.files);
+        }
+        Ok(self.traced.as_deref().unwrap_or_default())
+    }
+
+    /// The trace, if it is the only one and no other log was read.
+    pub(super) fn only_trace(&mut self) -> Option<Trace> {
+        if self.logs.len() == 1 { self.traces.pop() } else { None }
+    }
+
+    /// How a file lay in its run, where a log says it.
+    pub(super) fn lustre_layouts(&self) -> HashMap<&str, &LustreLayout> {
+        let files = self.darshan.iter().flat_map(|log| &log.files);
+        files.filter_map(|file| Some((file.path.as_str(), file.lustre.as_ref()?))).collect()
+    }
+}
+
+fn summary_of_darshan(path: &Path, log: &DarshanLog) -> LogSummary {
+    LogSummary {
+        path: path.to_owned(),
+        program: log.job.command.trim().to_owned(),
+        processes: log.processes(),
+        run_s: log.job.run_s,
+        requests_traced: log.trace.as_ref().map_or(0, Trace::event_count),
+        modules: log.modules.iter().map(ModuleSummary::of).collect(),
+        missing: log.missing.clone(),
+    }
+}
+
+fn summary_of_trace(path: &Path, trace: &Trace) -> LogSummary {
+    let command = trace.manifest.as_ref().map(|manifest| manifest.command.join(" "));
+    let program = command.or_else(|| trace.processes.first().map(|process| process.program.clone()));
+    LogSummary {
+        path: path.to_owned(),
+        program: program.unwrap_or_default(),
+        processes: (trace.processes.len() as u32).max(trace.mpi_size()),
+        run_s: trace.duration().seconds(),
+        requests_traced: trace.event_count(),
+        modules: Vec::new(),
+        missing: trace.warnings.iter().map(ToString::to_string).collect(),
+    }
+}
