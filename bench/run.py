@@ -27,8 +27,12 @@ ROUNDS_ON_DISK = 3
 SMALL_LOOPS = ("create", "stat", "open_close", "unlink")
 # Traces that are planned: names and requests, repetitions each.
 PLANNED = (("10k", 10_000, 5), ("100k", 100_000, 5), ("1M", 1_000_000, 3))
+# Of the log that is advised upon.
+SEGMENTS, SEGMENT_RANKS = 1_000_000, 64
 # Of tests/programs/shell.
 SMALL_SCRIPTS = ("sqlite", "git")
+# Requests that a mount and its floor answer at once, and files of a directory that is listed there.
+MOUNT_THREADS, LISTED = 8, 1000
 # By the name of the measurement: how the directory is managed in which the scripts run.
 SCRIPTS_IN = {"": (), ".min-size": ("--min-size", "1MiB")}
 RUST_BENCHES = [
@@ -152,6 +156,100 @@ class Bench:
         bare.unlink()
         shutil.rmtree(cluster)
 
+    # -- a mount -----------------------------------------------------------------------------------------------------------
+
+    def listing(self, directory):
+        """ns of `ls -l`."""
+        start = time.monotonic_ns()
+        lines = subprocess.run(["ls", "-l", directory], capture_output=True, check=True).stdout.count(b"\n")
+        took = time.monotonic_ns() - start
+        return took if lines == LISTED + 1 else sys.exit(f"{directory}: {lines - 1} of {LISTED} files are listed")
+
+    def mount(self):
+        """MB/s and ms of a listing through a mount; the floor is a plain pass-through by the same library for FUSE, over a file on the same memory."""
+        if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+            print("mount.*: skipped, mounting takes root and /dev/fuse", flush=True)
+            return
+        cluster = self.work / "mount"
+        data, bare = self.directories(cluster), cluster / "bare"
+        bare.mkdir()
+        size = 256 * MIB
+        fill(bare / "file", size)
+        self.command("cp", bare / "file", data / "file", cluster=cluster)
+        lists = bare / "list", data / "list"
+        for listed in lists:
+            listed.mkdir()
+        for number in range(LISTED):
+            (lists[0] / f"file{number}").write_bytes(b"text")
+        self.command("cp", *sorted(lists[0].iterdir()), lists[1], cluster=cluster)
+        points = cluster / "bare.mount", cluster / "data.mount"
+        points[0].mkdir()
+        servers = [subprocess.Popen([self.stripewise.parent / "examples/passthrough", bare, points[0], str(MOUNT_THREADS)]),
+                   subprocess.Popen([self.stripewise, "-C", cluster, "mount", data, "--at", points[1], "--threads", str(MOUNT_THREADS)],
+                                    stdout=subprocess.DEVNULL)]
+        try:
+            for point, server in zip(points, servers):
+                while not (point / "file").exists():
+                    if server.poll() is not None:
+                        sys.exit(f"{point} is not mounted: exit {server.returncode}")
+                    time.sleep(0.01)
+            for kind in ("read", "write"):
+                for request, name in ((4 * KIB, "4KiB"), (128 * KIB, "128KiB"), (MIB, "1MiB")):
+                    count = min(20_000, 1024 * MIB // request)
+                    times = self.pairs(lambda ours: self.spin(kind, points[ours] / "file", size, request, count)[0])
+                    speed = [count * request / 1e6 / (ns / 1e9) for ns in times]
+                    self.add(f"mount.{kind}.{name}", speed[1], "MB/s", speed[0])
+            times = self.pairs(lambda ours: self.listing(points[ours] / "list"))
+            self.add(f"mount.list.{LISTED}", times[1] / 1e6, "ms", times[0] / 1e6)
+        finally:
+            for point, server in zip(points, servers):
+                subprocess.run(["umount", point], stderr=subprocess.DEVNULL)
+                server.wait()
+        shutil.rmtree(cluster)
+
+    # -- Python ------------------------------------------------------------------------------------------------------------
+
+    def python(self):
+        """MB/s of `stripewise.open` in a program of Python; the floor is a redirected program of C on the same file.
+
+        Buffers begin at a page, as those of the C program do. `python.import` is of the module as cargo linked it for this machine, not of an installed wheel.
+        """
+        module = self.stripewise.parent / "lib_stripewise.so"
+        if not module.exists():
+            sys.exit(f"there is no {module}: cargo build --release --package stripewise-python")
+        package = self.work / "site/stripewise"
+        shutil.copytree(ROOT / "crates/python/python/stripewise", package, ignore=shutil.ignore_patterns("bin", "__pycache__"))
+        (package / "_stripewise.abi3.so").symlink_to(module)
+        cluster = self.work / "python"
+        managed, size = self.directories(cluster) / "file", 256 * MIB
+        fill(cluster / "bare", size)
+        self.command("cp", cluster / "bare", managed, cluster=cluster)
+        named = {"PYTHONPATH": str(package.parent), "STRIPEWISE_CLUSTER": str(cluster), "STRIPEWISE_COMMAND": str(self.stripewise)}
+        start = time.monotonic()
+        for _ in range(PAIRS):
+            subprocess.run([sys.executable, "-c", "import stripewise"], env={**os.environ, **named}, check=True)
+        imported = (time.monotonic() - start) / PAIRS
+        start = time.monotonic()
+        for _ in range(PAIRS):
+            subprocess.run([sys.executable, "-c", ""], check=True)
+        self.add("python.import", imported, "s", (time.monotonic() - start) / PAIRS)
+        with Redirection(self, cluster) as environment:
+            for kind in ("read", "write"):
+                for request, name in ((64 * KIB, "64KiB"), (MIB, "1MiB")):
+                    count = 2048 * MIB // request
+                    words = [sys.executable, ROOT / "bench/io_loop.py", kind, managed, size, request, count]
+
+                    def once(ours):
+                        if not ours:
+                            return self.spin(kind, managed, size, request, count, environment)[0]
+                        run = subprocess.run(list(map(str, words)), env={**os.environ, **named}, capture_output=True, text=True)
+                        return int(run.stdout) if run.returncode == 0 else sys.exit(f"{run.stdout}{run.stderr}")
+
+                    times = self.pairs(once)
+                    speed = [count * request / 1e6 / (ns / 1e9) for ns in times]
+                    self.add(f"python.{kind}.{name}", speed[1], "MB/s", speed[0])
+        shutil.rmtree(cluster)
+
     # -- small files -------------------------------------------------------------------------------------------------------
 
     def small(self):
@@ -259,6 +357,43 @@ class Bench:
             self.add(f"plan.opt.trace.{name}", statistics.median(times), "s")
             trace.unlink()
 
+    def advise(self):
+        """A log of a million DXT segments: time of the command, and memory of the largest of it and its children."""
+        python = ROOT / ".venv/bin/python"
+        if not (ROOT / ".venv/darshan-requirements.txt").exists():
+            print("advise: no PyDarshan in .venv; setup/darshan installs it", file=sys.stderr)
+            return
+        sys.path.insert(0, str(ROOT / "tests/darshan"))
+        import log_writer
+        import sites
+
+        log, site, source = self.work / "segments.darshan", self.work / "site.toml", random.Random(5)
+        site.write_text(sites.lustre(("hdd", "OST0000..OST0007", "1GB/s", 8.0), ("ssd", "OST0008..OST000b", "5GB/s", 0.1)))
+        each = SEGMENTS // SEGMENT_RANKS
+
+        def reads():
+            return [(source.randrange(1 << 18) << 16, 65536, 1e-4 * number, 1e-4 * number + 9e-5) for number in range(each)]
+
+        records = b"".join(log_writer.dxt(7, rank=rank, reads=reads()) for rank in range(SEGMENT_RANKS))
+        run_s = each * 1e-4 + 1
+        log_writer.write(log, {7: "/lustre/field"}, {"DXT_POSIX": records}, processes=SEGMENT_RANKS, run_s=int(run_s))
+        environment = dict(os.environ, PATH=f"{python.parent}:{os.environ['PATH']}")
+        command = [str(self.stripewise), "advise", str(log), "--site", str(site), "--json"]
+        program = "import resource, subprocess, sys\nrun = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
+        program += "print(run.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        times, most_kib = [], 0
+        for _ in range(PAIRS):
+            start = time.monotonic()
+            run = subprocess.run([sys.executable, "-c", program, *command], env=environment, capture_output=True, text=True)
+            times.append(time.monotonic() - start)
+            status, kib = run.stdout.split()
+            if status not in ("0", "1"):
+                sys.exit(f"{' '.join(command)}: exit {status}\n{run.stderr}")
+            most_kib = max(most_kib, int(kib))
+        self.add("advise.million-segments", statistics.median(times), "s")
+        self.add("advise.million-segments.memory", most_kib * KIB / 1e6, "MB")
+        log.unlink()
+
     def rust(self):
         # All packages each time: cargo would build their dependencies again for another selection.
         packages = [word for package, _ in RUST_BENCHES for word in ("-p", package)]
@@ -331,14 +466,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stripewise", type=pathlib.Path, default=ROOT / "target/release/stripewise")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench-out")
-    parser.add_argument("--only", default="", help="capture, redirect, small, emulated, plan or rust")
+    parser.add_argument("--only", default="", help="capture, redirect, mount, python, small, emulated, plan, advise or rust")
     parser.add_argument("--operations", type=int, default=10_000_000, help="operations of the capture benchmark")
     arguments = parser.parse_args()
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="stripewise-bench-", dir=memory) as work:
         bench = Bench(arguments.stripewise.resolve(), pathlib.Path(work))
-        parts = {"capture": lambda: bench.capture(arguments.operations), "redirect": bench.redirect,
-                 "small": bench.small, "emulated": bench.emulated, "plan": bench.plan, "rust": bench.rust}
+        parts = {"capture": lambda: bench.capture(arguments.operations), "redirect": bench.redirect, "mount": bench.mount,
+                 "python": bench.python, "small": bench.small, "emulated": bench.emulated, "plan": bench.plan, "advise": bench.advise, "rust": bench.rust}
         for name, part in parts.items():
             if arguments.only in ("", name):
                 part()

@@ -161,7 +161,8 @@ class Bench:
         cluster.take_profile(self.cluster)
         path = cluster.data / "stream.0"
         cluster.create(path)
-        print(f"\n{'case':<24} {'MB/s':>8} {'spread':>7} {'predicted':>10} {'devices':>8} {'share':>6} {'possible':>9} {'bare':>8} {'of bare':>8}")
+        print(f"\n{'case':<24} {'MB/s':>8} {'spread':>7} {'predicted':>10} {'devices':>8} {'share':>6} {'possible':>9} {'bare':>8} {'of bare':>8} "
+              f"{'paced':>8} {'seeks':>6} {'bare paced':>11} {'seeks':>6}")
         for name, mode in streams.items():
             self.stream(cluster, path, name, mode)
 
@@ -178,12 +179,26 @@ class Bench:
         for _ in range(self.rounds):
             rates.append(FILE_BYTES / 1e6 / cluster.measure(*words))
             bare_rates.append(FILE_BYTES / 1e6 / bare.measure(mode, requests))
+        paced, seeks = self.work_of(lambda: cluster.measure(*words), requests)
+        bare_paced, bare_seeks = self.work_of(lambda: bare.measure(mode, requests), requests)
         bare.remove()
         rate, total, bare_rate = statistics.median(rates), self.sums[name.startswith("write")], statistics.median(bare_rates)
         self.add(f"sequential-{name}", policy="opt", mb_s=rate, predicted_mb_s=promised, sum_of_devices_mb_s=total,
-                 possible_mb_s=bare.possible_mb_s, bare_mb_s=bare_rate, spread=spread_of(rates), rounds_mb_s=rates)
+                 possible_mb_s=bare.possible_mb_s, bare_mb_s=bare_rate, paced_mb_s=paced, seeks_per_request=seeks,
+                 bare_paced_mb_s=bare_paced, bare_seeks_per_request=bare_seeks, spread=spread_of(rates), rounds_mb_s=rates)
         print(f"sequential-{name:<13} {rate:>8.1f} {spread_of(rates):>7.1%} {promised:>10.1f} {total:>8.1f} {rate / total:>6.2f} "
-              f"{bare.possible_mb_s:>9.1f} {bare_rate:>8.1f} {rate / bare_rate:>8.2f}", flush=True)
+              f"{bare.possible_mb_s:>9.1f} {bare_rate:>8.1f} {rate / bare_rate:>8.2f} {paced:>8.1f} {seeks:>6.2f} {bare_paced:>11.1f} "
+              f"{bare_seeks:>6.2f}", flush=True)
+
+    def work_of(self, run, requests):
+        """What the disks did in one more run that moves the file: MB/s if the busiest disk alone had set the pace, and seeks for each request. Neither
+        depends on how fast the machine is."""
+        before = [disk.counts() for disk in self.disks]
+        run()
+        after = [disk.counts() for disk in self.disks]
+        busy_s = max(now["busy_s"] - then["busy_s"] for then, now in zip(before, after))
+        seeks = sum(now["seeks"] - then["seeks"] for then, now in zip(before, after))
+        return FILE_BYTES / 1e6 / busy_s, seeks / requests
 
     # -- moves while a program runs --------------------------------------------------------------------------------------------
 

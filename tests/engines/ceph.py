@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A real Ceph on loopback (or another address) for tests: one monitor and some OSDs in a temporary directory, with one pool per OSD.
 
-    tests/engines/ceph.py [--osds N] [--store memstore|bluestore] [--osd-bytes N] [--auth] [--address ADDRESS]
+    tests/engines/ceph.py [--osds N] [--store memstore|bluestore] [--osd-bytes N] [--auth] [--address ADDRESS] [--grace SECONDS]
 
 Once every OSD is up and every pool can be written, one line of JSON says what there is:
 
@@ -24,9 +24,9 @@ Exit status 3, with the reason on standard error, where no Ceph can be had; test
 """
 
 import argparse
-import ctypes
 import json
 import os
+import pathlib
 import shutil
 import signal
 import socket
@@ -35,6 +35,9 @@ import sys
 import tempfile
 import time
 import uuid
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from daemons import Started, end_all, end_with_parent  # noqa: E402
 
 PROGRAMS = ("ceph-mon", "ceph-osd", "monmaptool")
 MISSING = 3
@@ -51,16 +54,10 @@ def free_port(address):
         return listener.getsockname()[1]
 
 
-def end_with_parent():
-    """In a child before exec: it gets SIGKILL when its parent ends, and no terminal's signals."""
-    os.setsid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-class Ceph:
+class Ceph(Started):
     """A running cluster. Use it in a `with` statement: that ends its daemons and removes its directory."""
 
-    def __init__(self, osds=4, store="memstore", osd_bytes=1 << 30, auth=False, address="127.0.0.1"):
+    def __init__(self, osds=4, store="memstore", osd_bytes=1 << 30, auth=False, address="127.0.0.1", grace=6):
         missing = [program for program in PROGRAMS if shutil.which(program) is None]
         if missing:
             raise Unavailable(f"{', '.join(missing)} not found: setup/install --engines installs them")
@@ -69,28 +66,17 @@ class Ceph:
         except ImportError as error:
             raise Unavailable(f"{error}: setup/install --engines installs python3-rados") from error
         self.rados = rados
-        self.osds, self.store, self.osd_bytes, self.auth, self.address = osds, store, osd_bytes, auth, address
+        self.osds, self.store, self.osd_bytes, self.auth, self.address, self.grace = osds, store, osd_bytes, auth, address, grace
         self.directory = tempfile.mkdtemp(prefix="stripewise-ceph-")
         self.conf = os.path.join(self.directory, "ceph.conf")
         self.fsid = str(uuid.uuid4())
         self.processes = {}
         self.handle = None
 
-    def __enter__(self):
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
     def __exit__(self, *_):
         if self.handle is not None:
             self.handle.shutdown()
-        for process in self.processes.values():
-            process.kill()
-        for process in self.processes.values():
-            process.wait()
+        end_all(self.processes.values())
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _write_conf(self, port):
@@ -142,7 +128,7 @@ class Ceph:
             "osd op num shards = 2",
             "osd op num threads per shard = 1",
             "osd max pgs per osd hard ratio = 100",
-            "osd heartbeat grace = 6",
+            f"osd heartbeat grace = {self.grace}",
             "osd heartbeat interval = 1",
             "osd mon report interval = 1",
         ]
@@ -303,10 +289,11 @@ def main():
     parser.add_argument("--osd-bytes", type=int, default=1 << 30)
     parser.add_argument("--auth", action="store_true")
     parser.add_argument("--address", default="127.0.0.1", help="of this machine: all daemons listen on it alone")
+    parser.add_argument("--grace", type=int, default=6, help="for how long an OSD may stand still, as it does on a machine that is overloaded")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        with Ceph(options.osds, options.store, options.osd_bytes, options.auth, options.address) as ceph:
+        with Ceph(options.osds, options.store, options.osd_bytes, options.auth, options.address, options.grace) as ceph:
             print(json.dumps(ceph.describe()), flush=True)
             for line in sys.stdin:
                 try:

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""A real OrangeFS on loopback for tests: some servers, each with storage in a temporary directory; the first one also keeps the metadata.
+"""OrangeFS for tests: some servers, each with storage in a temporary directory; the first one also keeps the metadata.
 
-    tests/engines/orangefs.py [--servers N]
+    tests/engines/orangefs.py [--servers N] [--address ADDRESS] [--library-directory PATH] [--credential-seconds N]
 
-OrangeFS has no packages. It is taken from the directory that $ORANGEFS names, into which it was installed with its shared libraries
-(`sbin/pvfs2-server`, `lib/libpvfs2.so.2`), or from above the `pvfs2-server` in PATH.
+Where $ORANGEFS names a directory into which a real one was installed with its shared libraries (`sbin/pvfs2-server`,
+`lib/libpvfs2.so.2`), its servers run on loopback, or at the address. Otherwise it is the stand-in of standin.py, whose library checks how
+it is called; the last two options are for that one: where the library lies, and how long credentials live.
 
 Once every server answers, one line of JSON says what there is:
 
-    {"fs": "tcp://HOST:PORT/NAME", "servers": ["HOST:PORT", ...], "library": PATH, "directory": PATH, "pids": [PID, ...]}
+    {"fs": "tcp://HOST:PORT/NAME", "servers": ["HOST:PORT", ...], "library": PATH, "directory": PATH, "is_real": BOOLEAN}
 
 Commands are read from standard input, one a line, each answered by one line (`ok`, or what is wrong): `kill N` ends server N by
-SIGKILL, `start N` starts it again and waits until it listens, `stop N` sends it SIGSTOP, `continue N` lets it go on.
+SIGKILL, `start N` starts it again and waits until it listens, `stop N` sends it SIGSTOP, `continue N` lets it go on. The stand-in
+has it do the like, and takes `control N WORD...` besides (pvfs2/servers.c lists the words).
 
 The servers live as long as standard input is open, so they end with the test that started them; the directory is removed then.
 
@@ -19,7 +21,6 @@ Exit status 3, with the reason on standard error, where no OrangeFS can be had; 
 """
 
 import argparse
-import ctypes
 import json
 import os
 import pathlib
@@ -32,6 +33,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from daemons import Started, end_all, end_with_parent  # noqa: E402
+import standin  # noqa: E402
+
 MISSING = 3
 WAIT_SECONDS = 60
 NAME = "orangefs"
@@ -41,60 +46,58 @@ class Unavailable(Exception):
     """No OrangeFS can be had here."""
 
 
+def start(servers=4, address="127.0.0.1", **options):
+    """A real one at this address where $ORANGEFS names it, else a stand-in with these options; use it in a `with` statement."""
+    if os.environ.get("ORANGEFS"):
+        return OrangeFS(servers, address)
+    if shutil.which("cc") is None:
+        raise Unavailable("there is no C compiler to build the stand-in with: setup/install installs one")
+    return standin.StandIn(servers, **options)
+
+
 def prefix():
     """Where OrangeFS is installed."""
-    named = os.environ.get("ORANGEFS")
-    found = shutil.which("pvfs2-server")
-    if named is None and found is None:
-        raise Unavailable("no pvfs2-server in PATH, and $ORANGEFS names no directory with sbin/pvfs2-server (docs/orangefs.md)")
-    place = pathlib.Path(named) if named is not None else pathlib.Path(found).resolve().parent.parent
+    place = pathlib.Path(os.environ["ORANGEFS"])
     for needed in ("sbin/pvfs2-server", "lib/libpvfs2.so.2"):
         if not (place / needed).exists():
             raise Unavailable(f"{place / needed} is missing: configure OrangeFS with --enable-shared (docs/orangefs.md)")
     return place
 
 
-def end_with_parent():
-    """In a child before exec: it gets SIGKILL when its parent ends, and no terminal's signals."""
-    os.setsid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+def stored_bytes_in(directory, number):
+    """What the data on a server of a real one occupies, in the files that it keeps datafiles in."""
+    total = 0
+    for place, _, names in os.walk(os.path.join(directory, f"s{number}")):
+        if "bstreams" in place:
+            total += sum(os.stat(os.path.join(place, name)).st_size for name in names)
+    return total
 
 
-class OrangeFS:
-    """Running servers. Use it in a `with` statement: that ends them and removes their directory."""
+class OrangeFS(Started):
+    """Running servers of a real one. Use it in a `with` statement: that ends them and removes their directory."""
 
-    def __init__(self, servers=4):
+    def __init__(self, servers=4, address="127.0.0.1"):
         self.prefix = prefix()
+        self.address = address
         self.library = self.prefix / "lib" / "libpvfs2.so.2"
         self.directory = tempfile.mkdtemp(prefix="stripewise-orangefs-")
-        self.ports = self._free_ports(servers)
-        self.servers = [f"127.0.0.1:{port}" for port in self.ports]
+        self.ports = self._free_ports(servers, address)
+        self.servers = [f"{address}:{port}" for port in self.ports]
         self.fs = f"tcp://{self.servers[0]}/{NAME}"
         self.processes = {}
 
     @staticmethod
-    def _free_ports(count):
+    def _free_ports(count, address):
         listeners = [socket.socket() for _ in range(count)]
         for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
+            listener.bind((address, 0))
         ports = [listener.getsockname()[1] for listener in listeners]
         for listener in listeners:
             listener.close()
         return ports
 
-    def __enter__(self):
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
     def __exit__(self, *_):
-        for process in self.processes.values():
-            process.kill()
-        for process in self.processes.values():
-            process.wait()
+        end_all(self.processes.values())
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def environment(self):
@@ -111,7 +114,7 @@ class OrangeFS:
         lines = [
             "<Defaults>",
             "UnexpectedRequests 50", "EventLogging none", "LogStamp datetime", "BMIModules bmi_tcp",
-            # Listens on the address of its alias alone, which is loopback's.
+            # Listens on the address of its alias alone.
             "TCPBindSpecific yes",
             "FlowModules flowproto_multiqueue", "PerfUpdateInterval 1000",
             "ServerJobBMITimeoutSecs 30", "ServerJobFlowTimeoutSecs 30",
@@ -162,7 +165,7 @@ class OrangeFS:
                 with open(os.path.join(self.directory, f"s{number}.err")) as log:
                     raise RuntimeError(f"server {number} ended: {log.read()[-2000:]}")
             try:
-                socket.create_connection(("127.0.0.1", self.ports[number]), timeout=1).close()
+                socket.create_connection((self.address, self.ports[number]), timeout=1).close()
                 return
             except OSError:
                 if time.monotonic() > end:
@@ -179,12 +182,8 @@ class OrangeFS:
             self._wait_until_it_listens(number)
 
     def stored_bytes(self, number):
-        """What the data on a server occupies, in the files that it keeps datafiles in."""
-        total = 0
-        for directory, _, names in os.walk(os.path.join(self.directory, f"s{number}")):
-            if "bstreams" in directory:
-                total += sum(os.stat(os.path.join(directory, name)).st_size for name in names)
-        return total
+        """What the data on a server occupies."""
+        return stored_bytes_in(self.directory, number)
 
     def describe(self):
         return {
@@ -192,8 +191,12 @@ class OrangeFS:
             "servers": self.servers,
             "library": str(self.library),
             "directory": self.directory,
-            "pids": [self.processes[number].pid for number in range(len(self.ports))],
+            "is_real": True,
         }
+
+    def violations(self):
+        """None are looked for."""
+        return ""
 
     def obey(self, line):
         verb, number = line.split()
@@ -214,10 +217,14 @@ class OrangeFS:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--servers", type=int, default=4)
+    parser.add_argument("--address", default="127.0.0.1")
+    parser.add_argument("--library-directory", type=pathlib.Path)
+    parser.add_argument("--credential-seconds", type=int)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        with OrangeFS(options.servers) as orangefs:
+        given = {"library_directory": options.library_directory, "credential_s": options.credential_seconds}
+        with start(options.servers, options.address, **given) as orangefs:
             print(json.dumps(orangefs.describe()), flush=True)
             for line in sys.stdin:
                 try:

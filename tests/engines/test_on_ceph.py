@@ -130,6 +130,38 @@ class OnCeph(unittest.TestCase):
         stripewise("release", data)
         self.assertEqual(self.run_in(place, sys.executable, "-c", READ, data).strip(), expected)
 
+    def test_a_throttled_pool_is_as_slow_as_its_url_says_and_named_so(self):
+        place = self.root / "throttled"
+        (place / "data").mkdir(parents=True)
+        startup_s, rate, piece, pieces = 0.02, 8 * MIB, 256 << 10, 16
+        servers = list(self.servers())
+        servers[1] += f"&throttle=20ms+{rate}B/s"
+        self.run_in(place, STRIPEWISE, "init", "--region", "1MiB", *servers)
+        self.run_in(place, STRIPEWISE, "manage", "data")
+        self.run_in(place, STRIPEWISE, "run", "--", "truncate", "-s", piece * pieces, "data/file")
+        # Each request waits for the one before it, so their times add up.
+        program = (
+            "import os, sys, time; fd = os.open('data/file', os.O_RDWR); piece, pieces = map(int, sys.argv[1:]); data = os.urandom(piece); begun = time.monotonic()\n"
+            "for number in range(pieces): assert os.pwrite(fd, data, number * piece) == piece\n"
+            "written = time.monotonic()\n"
+            "for number in range(pieces): assert os.pread(fd, piece, number * piece) == data\n"
+            "print(written - begun, time.monotonic() - written)"
+        )
+        for server, is_throttled in (("s0", True), ("s1", False)):
+            self.run_in(place, STRIPEWISE, "restripe", "data/file", "--layout", f"{server} 1MiB")
+            took = self.run_in(place, STRIPEWISE, "run", "--", sys.executable, "-c", program, piece, pieces)
+            print(f"{server}: writing and reading took {took.strip()} s", file=sys.stderr)
+            for seconds in map(float, took.split()):
+                if is_throttled:
+                    self.assertGreaterEqual(seconds, pieces * (startup_s + piece / rate) * 0.95)
+        self.run_in(place, STRIPEWISE, "calibrate", "--quick", "--seconds", "1", "--file-size", "4MiB")
+        written = json.loads((place / "profile.json").read_text())
+        profile = {server["name"]: server for server in written["servers"]}
+        for line in ("read_random", "write_random"):
+            self.assertGreaterEqual(profile["s0"][line]["alpha_s"] + MIB * profile["s0"][line]["beta_s_per_byte"], (startup_s + MIB / rate) * 0.8, line)
+        named = [caveat for caveat in written["caveats"] if "throttled" in json.dumps(caveat)]
+        self.assertEqual([("s0" in json.dumps(caveat), "s1" in json.dumps(caveat)) for caveat in named], [(True, False)], named)
+
     def test_an_interrupted_calibration_leaves_no_objects(self):
         place = self.root / "interrupted"
         place.mkdir()

@@ -48,7 +48,7 @@ static void start(void *unused, struct fuse_conn_info *connection)
         connection->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
 }
 
-static const struct fuse_lowlevel_ops operations = {
+static struct fuse_lowlevel_ops operations = {
     .init = start,
     .lookup = lookup,
     .forget = forget,
@@ -208,7 +208,7 @@ static void nothing(int signal)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: %s DIRECTORY MOUNTPOINT PID [no-exchange] [no-noreplace] [no-birth-time] [caching]\n", argv[0]);
+        fprintf(stderr, "usage: %s DIRECTORY MOUNTPOINT PID [no-exchange] [no-noreplace] [no-birth-time] [no-locks] [caching]\n", argv[0]);
         return 2;
     }
     for (int i = 4; i < argc; i++) {
@@ -218,6 +218,11 @@ int main(int argc, char **argv)
             has_noreplace = 0;
         } else if (strcmp(argv[i], "no-birth-time") == 0) {
             has_birth_time = 0;
+        } else if (strcmp(argv[i], "no-locks") == 0) {
+            /* The kernel keeps them, for this host. */
+            operations.getlk = NULL;
+            operations.setlk = NULL;
+            operations.flock = NULL;
         } else if (strcmp(argv[i], "caching") == 0) {
             is_caching = 1;
             timeout_s = 3600;

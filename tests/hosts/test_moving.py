@@ -3,7 +3,7 @@
 
     STRIPEWISE=target/debug/stripewise tests/hosts/test_moving.py [NAME...]
 
-Environment: SEED, and ROUNDS, for how often every region moves (12). Exit status 0 where hosts or an etcd cannot be had: the tests skip
+Environment: SEED, and ROUNDS, for how often every region moves (10). Exit status 0 where hosts or an etcd cannot be had: the tests skip
 then, and say why.
 """
 
@@ -19,7 +19,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
-from test_sharing import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
+from clusters import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
 
 HOSTS, PER_HOST, REGIONS = 4, 4, 4
 BLOCK = 3001
@@ -30,7 +30,7 @@ SERVERS = ("abc", "c", "ab", "b", "ac")
 # Owns every so-many-th block of the file. Writes some of its bytes, reads its own and anybody's, and compares its own with what it has written, until a
 # file of this name is there. Then it writes what it knows of the whole file.
 CHURN = r"""
-import os, random, sys
+import os, random, sys, time
 path, stop, result, rank, ranks, size, block, seed = sys.argv[1:4] + [int(word) for word in sys.argv[4:]]
 choose = random.Random(seed * 1000 + rank)
 descriptor = os.open(path, os.O_RDWR)
@@ -58,15 +58,32 @@ while not os.path.exists(stop) or done < 200:
     else:
         os.fsync(descriptor)
     done += 1
+    # Sixteen of them leave room for what moves the regions.
+    time.sleep(0.001)
 with open(result, "wb") as out:
     for mine in own.values():
         out.write(mine)
 print("done", done, flush=True)
 """
 
+# Opens the file, writes its block, reads it back and closes the file, until a file of this name is there.
+OPENER = r"""
+import os, random, sys
+path, stop, at, seed = sys.argv[1:3] + [int(word) for word in sys.argv[3:]]
+choose, done = random.Random(seed), 0
+while not os.path.exists(stop):
+    descriptor, data = os.open(path, os.O_RDWR), choose.randbytes(3001)
+    assert os.pwrite(descriptor, data, at) == 3001 and os.pread(descriptor, 3001, at) == data
+    os.close(descriptor)
+    done += 1
+    if done == 1:
+        print("ready", flush=True)
+print(data.hex(), done, flush=True)
+"""
+
 
 class Moving(unittest.TestCase):
-    rounds = 12
+    rounds = 10
 
     @classmethod
     def setUpClass(cls):
@@ -131,6 +148,34 @@ class Moving(unittest.TestCase):
             # No region lies where it lay before.
             self.assertEqual(self.servers(path), set(servers), f"seed {self.seed}")
         self.end(path, programs, size)
+
+    def test_regions_move_while_hosts_open_and_close_the_file_all_the_time(self):
+        path, size = str(self.cluster.directory / "opened"), 2 * REGION
+        self.cluster.run(0, "truncate", "-s", str(size), path)
+        places = {host: (host * 40_000, REGION + host * 50_000) for host in range(HOSTS)}
+        programs = {}
+        for host, ats in places.items():
+            for at in ats:
+                words = [path, str(self.stop), str(at), str(self.seed + at)]
+                argv = [STRIPEWISE, "run", "--", sys.executable, "-c", OPENER, *words]
+                pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+                programs[at] = self.bed.start(host, argv, env=self.cluster.env, **pipes)
+                self.addCleanup(programs[at].kill)
+        for program in programs.values():
+            if program.stdout.readline() != "ready\n":
+                raise AssertionError(f"seed {self.seed}: {program.communicate(timeout=WAIT_SECONDS)}")
+        for number in range(4):
+            self.cluster.stripewise(number % HOSTS, "restripe", path, "--layout", LAYOUTS[number])
+            self.assertEqual(self.servers(path), set(SERVERS[number]), f"seed {self.seed}")
+        self.stop.touch()
+        model = bytearray(size)
+        for at, program in programs.items():
+            said, complaints = program.communicate(timeout=WAIT_SECONDS)
+            self.assertEqual((program.returncode, complaints), (0, ""), f"seed {self.seed}")
+            model[at : at + BLOCK] = bytes.fromhex(said.split()[0])
+        for host in range(HOSTS):
+            found = self.cluster.run(host, "sha256sum", path).split()[0]
+            self.assertEqual(found, hashlib.sha256(model).hexdigest(), f"seed {self.seed}, host {host}")
 
     def servers(self, path):
         """On which the file lies."""

@@ -4,7 +4,7 @@
     STRIPEWISE=target/debug/stripewise tests/hosts/test_mpi.py [NAME...]
 
 Every rank verifies its own data. Then every file that a job leaves is read on each host and compared with what the same program leaves
-in an ordinary directory of this machine. The programs write independently, collectively, through strided views with and without data
+in an ordinary directory of this machine. Some run a second time with the launcher under one `stripewise run`, which starts nothing on the other hosts. The programs write independently, collectively, through strided views with and without data
 sieving, in atomic mode and by shared file pointers; under MPICH's ROMIO, Open MPI's OMPIO and Open MPI's ROMIO. Ranks that wait poll, so four
 of them on two cores take long: STRIPEWISE_MPI_ALL=1 runs every program under every layer.
 
@@ -31,6 +31,10 @@ from test_sharing import STRIPEWISE, Cluster  # noqa: E402
 RANKS = 4
 JOB_SECONDS = 300
 END = "all ranks have ended"
+# What a launcher has to hand on to programs of other hosts when it is started under `stripewise run`.
+FORWARDED = ("LD_PRELOAD", "STRIPEWISE_STATE", "STRIPEWISE_AGENT", "STRIPEWISE_CLUSTER")
+# What runs so.
+LAUNCHED = {"mpich": ("collective",), "openmpi-ompio": ("collective",)}
 # What runs unless all are asked for: every way of writing, and every layer.
 USUAL = {
     "mpich": ("collective", "views", "shared_pointer", "atomic", "nonblocking"),
@@ -57,16 +61,20 @@ class Mpi(unittest.TestCase):
         subprocess.run([f"mpicc.{family}", *flags, "-o", program, PROGRAMS / f"{name}.c"], check=True)
         return program
 
-    def job(self, name, label, family, environment, *arguments):
-        """Runs the program on all hosts in a managed directory, and in an ordinary one of this machine; both leave the same."""
+    def job(self, name, label, family, environment, *arguments, runs_launcher=False):
+        """Runs the program on all hosts in a managed directory, and in an ordinary one of this machine; both leave the same. Every rank runs under
+        `stripewise run`, or the launcher does, which hands the environment on."""
         program = self.build(name, family)
-        managed = self.cluster.directory / f"{name}-{label}"
+        managed = self.cluster.directory / f"{name}-{label}{'-launched' if runs_launcher else ''}"
         self.bed.run(0, ["mkdir", managed], check=True)
         words, settings = self.bed.mpi(family)
         settings = {**settings, **environment, "STRIPEWISE_CLUSTER": self.cluster.env["STRIPEWISE_CLUSTER"]}
         if family == "openmpi":
-            words += [word for variable in ("STRIPEWISE_CLUSTER", *environment) for word in ("-x", variable)]
-        words += ["-wdir", str(managed), STRIPEWISE, "run", "--", program, *arguments]
+            handed_on = (*FORWARDED, *environment) if runs_launcher else ("STRIPEWISE_CLUSTER", *environment)
+            words += [word for variable in handed_on for word in ("-x", variable)]
+        run = [STRIPEWISE, "run", "--"]
+        words += ["-wdir", str(managed), *([] if runs_launcher else run), program, *arguments]
+        words = [*run, *words] if runs_launcher else words
         found = self.transcript(self.bed.start(
             0, ["timeout", "-k", "5", str(JOB_SECONDS), *words], env={**os.environ, **settings},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
@@ -86,6 +94,21 @@ class Mpi(unittest.TestCase):
         for host in range(RANKS):
             listed = self.cluster.run(host, "sh", "-c", f"cd {managed} && sha256sum *")
             self.assertEqual({line.split()[1]: line.split()[0] for line in listed.splitlines()}, expected, f"on host {host}")
+
+    def launched(self, name, label, family, environment, *arguments):
+        """On the other hosts nothing runs but the ranks: the first look at a managed file there starts an agent, which ends when it has nothing to do."""
+        self.until_no_agent()
+        self.job(name, label, family, environment, *arguments, runs_launcher=True)
+        self.until_no_agent()
+
+    def until_no_agent(self):
+        """Each look takes a while, so nothing spins."""
+        look = ["sh", "-c", "for exe in /proc/[0-9]*/exe; do readlink $exe; done | grep -c /stripewise$"]
+        for _ in range(300):
+            found = {host: self.bed.run(host, look).stdout.strip() for host in range(RANKS)}
+            if set(found.values()) == {"0"}:
+                return
+        self.fail(f"agents do not end: {found}")
 
     def transcript(self, launcher):
         """What rank 0 prints until the end of the program. What comes after is not waited for: see Bed.mpi."""
@@ -110,7 +133,12 @@ def add(name, label, family, environment, *arguments):
     def test(self):
         self.job(name, label, family, environment, *arguments)
 
+    def test_launched(self):
+        self.launched(name, label, family, environment, *arguments)
+
     setattr(Mpi, f"test_{name}_{label.replace('-', '_')}", test)
+    if name in LAUNCHED.get(label, ()):
+        setattr(Mpi, f"test_{name}_{label.replace('-', '_')}_launched_by_one_run", test_launched)
 
 
 for label, family, environment in cases.mpi_layers():

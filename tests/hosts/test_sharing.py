@@ -10,7 +10,6 @@ import hashlib
 import os
 import pathlib
 import random
-import re
 import subprocess
 import sys
 import time
@@ -19,15 +18,12 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
-
-STRIPEWISE = os.path.abspath(os.environ.get("STRIPEWISE", HERE.parents[1] / "target/debug/stripewise"))
-REGION = 1 << 20
-WAIT_SECONDS = 60
+from clusters import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
 
 # Reads commands from standard input and answers each by one line.
 WORKER = r"""
-import hashlib, os, random, sys
-path, descriptor = sys.argv[1], None
+import hashlib, mmap, os, random, sys
+path, descriptor, mapped = sys.argv[1], None, None
 for line in sys.stdin:
     word, *numbers = line.split()
     numbers = [int(number) for number in numbers]
@@ -61,6 +57,11 @@ for line in sys.stdin:
         elif word == "sync":
             os.fsync(descriptor)
             answer = "ok"
+        elif word == "map":
+            mapped = mmap.mmap(descriptor, numbers[0])
+            answer = "ok"
+        elif word == "mapped":
+            answer = hashlib.sha256(mapped[:]).hexdigest()
     except OSError as error:
         answer = f"error {error.errno}"
     print(answer, flush=True)
@@ -70,10 +71,11 @@ for line in sys.stdin:
 class Worker:
     """A program on one host, under `stripewise run`."""
 
-    def __init__(self, cluster, host, path):
-        argv = [STRIPEWISE, "run", "--", sys.executable, "-c", WORKER, path]
+    def __init__(self, cluster, host, path, environment=None, before=(), redirected=True):
+        """`before`: the words that start the program there, behind `stripewise run` if it is `redirected`."""
+        argv = [*((STRIPEWISE, "run", "--") if redirected else ()), *before, sys.executable, "-c", WORKER, path]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.host, self.process = host, cluster.bed.start(host, argv, env=cluster.env, **pipes)
+        self.host, self.process = host, cluster.bed.start(host, argv, env=cluster.env | (environment or {}), **pipes)
 
     def say(self, *words):
         print(*words, file=self.process.stdin, flush=True)
@@ -92,61 +94,6 @@ class Worker:
         self.process.stdin.close()
         self.process.stdout.close()
         return self.process.wait(timeout=WAIT_SECONDS)
-
-
-# Prints how many bytes the objects of a namespace hold, in these pools: conf, namespace, pool...
-POOL_BYTES = r"""
-import rados, sys
-with rados.Rados(conffile=sys.argv[1], rados_id="admin") as ceph:
-    total = 0
-    for pool in sys.argv[3:]:
-        with ceph.open_ioctx(pool) as ioctx:
-            ioctx.set_namespace(sys.argv[2])
-            total += sum(ioctx.stat(found.key)[0] for found in ioctx.list_objects())
-print(total)
-"""
-
-
-class Cluster:
-    """A cluster of three servers: directories that all hosts have, or pools of a Ceph."""
-
-    def __init__(self, bed, *engine, ceph=None):
-        """`engine`: the words of `init` that say where the mapping table is; an etcd of the bed without them. `ceph`: what the Ceph says of itself whose
-        first three pools are the servers."""
-        self.bed, common = bed, pathlib.Path(bed.common)
-        self.directory = pathlib.Path(bed.shared) / "data"
-        (pathlib.Path(bed.store) / "data").mkdir()
-        self.env = dict(os.environ, STRIPEWISE_CLUSTER=str(common / "cluster.toml"))
-        self.ceph, self.servers, servers = ceph, [common / name for name in "abc"], []
-        for number, (name, kind) in enumerate((("a", "hdd"), ("b", "hdd"), ("c", "ssd"))):
-            where = common / name
-            if ceph is None:
-                where.mkdir()
-            else:
-                where = f"rados://{ceph['pools'][number]}?conf={ceph['conf']}"
-            servers += ["--server", f"{name}={kind}:{where}"]
-        # The etcd answers on the network of the hosts alone.
-        engine = engine or ("--etcd", bed.etcd())
-        self.stripewise(0, "init", *engine, *servers, "--region", "1MiB")
-        self.stripewise(0, "manage", str(self.directory))
-
-    def stripewise(self, host, *words):
-        done = self.bed.run(host, [STRIPEWISE, *words], env=self.env, timeout=WAIT_SECONDS)
-        if done.returncode != 0:
-            raise AssertionError(f"stripewise {' '.join(words)}: {done.stdout}{done.stderr}")
-        return done.stdout
-
-    def run(self, host, *words):
-        return self.stripewise(host, "run", "--", *words)
-
-    def object_bytes(self):
-        if self.ceph is not None:
-            text = pathlib.Path(self.env["STRIPEWISE_CLUSTER"]).read_text()
-            namespace = "stripewise-" + re.search(r'^id = "(.*)"', text, re.MULTILINE)[1]
-            words = ["/usr/bin/python3", "-c", POOL_BYTES, self.ceph["conf"], namespace, *self.ceph["pools"][:3]]
-            return int(self.bed.run(None, words, timeout=WAIT_SECONDS).stdout)
-        files = (path for server in self.servers for path in server.rglob("*") if path.is_file())
-        return sum(path.stat().st_size for path in files)
 
 
 class Sharing(unittest.TestCase):
@@ -181,7 +128,10 @@ class Sharing(unittest.TestCase):
             self.cluster.run(0, "sha256sum", path + "-moved").split()[0], hashlib.sha256(data[:1000]).hexdigest()
         )
         self.cluster.run(1, "rm", path + "-moved")
-        self.assertNotIn("handed", self.cluster.stripewise(2, "ls"))
+        # The end of a removal is told without waiting, and this is another host.
+        end = time.monotonic() + WAIT_SECONDS
+        while "handed" in self.cluster.stripewise(2, "ls"):
+            self.assertLess(time.monotonic(), end, "a removed file is listed")
         self.assertEqual(self.cluster.stripewise(0, "check"), "")
 
     def test_four_hosts_that_take_turns_are_a_vector_of_bytes(self):
@@ -234,6 +184,48 @@ class Sharing(unittest.TestCase):
             self.assertEqual(found, f"{len(expected)} {hashlib.sha256(expected).hexdigest()}", f"host {worker.host}")
             self.assertEqual(worker.end(), 0)
 
+    def mounted(self, host):
+        """The path by which programs on the host see the directory as it is; no other host has that mount."""
+        words = [STRIPEWISE, "mount", str(self.cluster.directory), "--at", "/tmp/mounted"]
+        mount = self.bed.start(host, words, env=self.cluster.env, stdout=subprocess.PIPE, text=True)
+
+        def end():
+            mount.terminate()
+            mount.communicate(timeout=WAIT_SECONDS)
+
+        self.addCleanup(end)
+        self.assertIn("is mounted at", mount.stdout.readline())
+        return "/tmp/mounted"
+
+    def test_programs_on_the_mounts_of_two_hosts_see_what_the_other_host_writes(self):
+        workers = [Worker(self.cluster, host, self.mounted(host) + "/mounts", redirected=False) for host in range(2)]
+        for worker in workers:
+            self.addCleanup(worker.process.kill)
+        # The first makes it.
+        self.assertEqual([worker.ask("open") for worker in workers], ["ok", "ok"])
+        length = 70_001
+        for number in range(20):
+            writer, reader = workers[number % 2], workers[1 - number % 2]
+            # Over the end, and then below it, where no message goes from host to host.
+            for seed in (number, 100 + number):
+                self.assertEqual(writer.ask("write", number * length, length, seed), "ok")
+                written = hashlib.sha256(random.Random(seed).randbytes(length)).hexdigest()
+                self.assertEqual(reader.ask("read", number * length, length), f"{length} {written}", f"write {number}")
+            self.assertEqual(reader.ask("size"), str((number + 1) * length))
+        self.assertEqual(workers[0].ask("write", 20 * length, 5, 1), "ok")
+        self.assertEqual(workers[0].ask("close"), "ok")
+        self.assertEqual(self.cluster.run(2, "stat", "-c", "%s", str(self.cluster.directory / "mounts")).strip(), str(20 * length + 5))
+        # Mapped pages, of which no host hears, are read again within a second or so.
+        self.assertEqual((workers[0].ask("open"), workers[1].ask("map", 8192)), ("ok", "ok"))
+        before, written = workers[1].ask("mapped"), hashlib.sha256(random.Random(7).randbytes(8192)).hexdigest()
+        self.assertNotEqual(before, written)
+        self.assertEqual(workers[0].ask("write", 0, 8192, 7), "ok")
+        end = time.monotonic() + WAIT_SECONDS
+        while workers[1].ask("mapped") != written:
+            self.assertLess(time.monotonic(), end, "mapped pages stay as they were")
+        for worker in workers:
+            self.assertEqual(worker.end(), 0)
+
     def test_another_host_becomes_master_and_nothing_is_lost(self):
         workers = [self.worker(host, "inherited") for host in range(3)]
         data = {}
@@ -276,8 +268,7 @@ class Sharing(unittest.TestCase):
 
     def is_master(self, host):
         """Whether the log of the host's agent says so last."""
-        log = self.bed.run(host, ["sh", "-c", "cat /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS).stdout
-        lines = [line for line in log.splitlines() if "broker started" in line or "broker stopped" in line]
+        lines = [line for line in self.cluster.log_of(host).splitlines() if "broker started" in line or "broker stopped" in line]
         return bool(lines) and "started" in lines[-1]
 
 

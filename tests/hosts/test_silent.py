@@ -12,12 +12,13 @@ import pathlib
 import random
 import subprocess
 import sys
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
-from test_sharing import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
+from clusters import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
 
 HOSTS, REGIONS, BLOCK = 4, 4, 3001
 SIZE = REGIONS * REGION - 777
@@ -123,13 +124,6 @@ class Silent(unittest.TestCase):
         done = self.bed.run(host, ["kill", f"-{name}", str(self.agents[host])])
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def part(self, host, verb):
-        """`add`: the host and the others do not reach each other, but all of them reach Ceph. `del` ends that."""
-        for other in range(HOSTS):
-            if other != host:
-                done = self.bed.run(host, ["ip", "route", verb, "blackhole", f"{self.bed.addresses[other]}/32"])
-                self.assertEqual(done.returncode, 0, done.stderr)
-
     def begin(self, name, hosts):
         """Starts a writer on each of these hosts on a new file; returns its path and them."""
         path = str(self.cluster.directory / name)
@@ -197,7 +191,7 @@ class Silent(unittest.TestCase):
         self.cluster.run(there, sys.executable, "-c", read)
 
     def test_a_host_that_the_others_do_not_reach_is_shut_out(self):
-        self.others_go_on_without(2, lambda: self.part(2, "add"), lambda: self.part(2, "del"))
+        self.others_go_on_without(2, lambda: self.bed.part(2), lambda: self.bed.rejoin(2))
 
     def test_a_host_whose_agent_is_stopped_is_shut_out(self):
         self.others_go_on_without(3, lambda: self.signal(3, "STOP"), lambda: self.signal(3, "CONT"))
@@ -205,6 +199,29 @@ class Silent(unittest.TestCase):
     def test_a_master_that_is_stopped_is_followed_and_changes_nothing_later(self):
         master = next(host for host in range(HOSTS) if self.is_master(host))
         self.others_go_on_without(master, lambda: self.signal(master, "STOP"), lambda: self.signal(master, "CONT"))
+
+    def test_a_removed_file_does_not_wait_for_a_silent_host_that_has_it_open(self):
+        before = self.cluster.object_bytes()
+        # Earlier tests have changed the master.
+        silent, there, *_ = (host for host in range(HOSTS) if not self.is_master(host))
+        path, (writer,) = self.begin("removed", [silent])
+        # Else there would be nothing to remove yet, and the host would be back before it is silent.
+        self.until("nothing is written", lambda: self.cluster.object_bytes() > before)
+        self.bed.part(silent)
+        try:
+            self.cluster.run(there, "rm", path)
+            self.until("its objects are not removed", lambda: self.cluster.object_bytes() <= before)
+        finally:
+            self.bed.rejoin(silent)
+        self.assertEqual(set(self.outcome(writer)["errors"]), {"io", "sync", "close"}, f"seed {self.seed}")
+        writer.kill()
+        writer.communicate()
+        self.assertEqual(self.cluster.object_bytes(), before, "and nothing makes them again")
+
+    def until(self, what, condition):
+        end = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            self.assertLess(time.monotonic(), end, what)
 
     def is_master(self, host):
         hosts = json.loads(self.cluster.stripewise(host, "host", "list", "--json"))

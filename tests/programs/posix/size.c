@@ -67,6 +67,13 @@ int main(void)
         if (pwrite(fd, zeros, sizeof zeros, 65536) != sizeof zeros)
             return 1;
     }
+    if (TAGGED("fallocate_zero_range", fallocate(fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, 190000, 5000)) != 0) {
+        static const char zeros[5000];
+        if (pwrite(fd, zeros, sizeof zeros, 190000) != sizeof zeros)
+            return 1;
+    }
+    size_of(fd);
+    TAGGED("fallocate_collapse", fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 100, 100));
     TAGGED("fallocate_plain", fallocate(fd, 0, 0, 310000));
     if (ftruncate(fd, 310000) != 0)
         return 1;

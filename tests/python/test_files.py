@@ -1,0 +1,517 @@
+#!/usr/bin/env python3
+"""Managed files from Python without redirection: `stripewise.open`, and what other packages make of them by `stripewise://`.
+
+    STRIPEWISE=target/debug/stripewise tests/python/test_files.py
+"""
+
+import contextlib
+import errno
+import io
+import multiprocessing
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from package import MIB, SEED, WORK, Cluster, main, needs_others, run  # noqa: E402
+
+import stripewise  # noqa: E402
+
+
+def kill_broker_of(cluster_file):
+    """Kills the process that serves the cluster, and returns when it is gone."""
+    words = os.fsencode(f"--cluster\0{cluster_file}\0broker\0")
+
+    def command(process):
+        with contextlib.suppress(OSError):
+            return pathlib.Path(f"/proc/{process}/cmdline").read_bytes()
+        return b""
+
+    brokers = [int(name) for name in os.listdir("/proc") if name.isdigit() and words in command(name)]
+    assert brokers, f"no broker of {cluster_file}"
+    for broker in brokers:
+        os.kill(broker, signal.SIGKILL)
+        while words in command(broker):
+            time.sleep(0.001)
+
+
+class OnCluster(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(WORK / cls.__name__.lower())
+        os.environ["STRIPEWISE_CLUSTER"] = str(cls.cluster.file)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.check()
+        os.environ.pop("STRIPEWISE_CLUSTER")
+
+
+class Files(OnCluster):
+    def path(self):
+        return self.cluster.data / self._testMethodName
+
+    def assert_managed(self, path):
+        self.assertEqual(os.stat(path).st_size, 1021, "the stub")
+        self.assertIsNotNone(stripewise._files.status(path))
+
+    def test_a_new_file_is_managed_and_read_by_every_way_in(self):
+        path, data = self.path(), random.Random(SEED).randbytes(3 * MIB + 17)
+        with stripewise.open(path, "wb") as file:
+            self.assertIsInstance(file, io.BufferedWriter)
+            self.assertEqual(file.write(data), len(data))
+        self.assert_managed(path)
+        with stripewise.open(path, "rb") as file:
+            self.assertEqual(file.read(), data)
+        with stripewise.open(path, "rb", 0) as file:
+            buffer = bytearray(len(data) + 5)
+            self.assertEqual(file.readinto(buffer), len(data))
+            self.assertEqual((buffer[: len(data)], file.readinto(buffer)), (data, 0))
+            self.assertEqual(file.read_at(MIB - 3, 7), data[MIB - 3 : MIB + 4])
+            self.assertEqual((file.tell(), file.size), (len(data), len(data)))
+        self.assertEqual(subprocess.run([stripewise.command(), "cat", path], capture_output=True).stdout, data)
+
+    def test_an_object_of_python_and_a_file_of_the_system_behave_alike(self):
+        """Random calls on a managed file and on an ordinary one have the same answers, errors too."""
+        source = random.Random(SEED)
+        print("seed", SEED)
+        ordinary = WORK / "alike"
+        for mode in ("r+b", "w+b", "a+b", "x+b", "rb", "wb", "ab"):
+            path = self.path().with_name(f"alike-{mode}")
+            if "r" in mode:
+                for each, opened in ((path, stripewise.open), (ordinary, open)):
+                    with opened(each, "wb") as file:
+                        file.write(b"begin" * 40_000)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    ordinary.unlink()
+            with stripewise.open(path, mode, 0) as ours, open(ordinary, mode, 0) as theirs:
+                # Asked before the first seek: if that fails, Python's own file takes itself for one that cannot.
+                self.assertEqual(ours.seekable(), theirs.seekable())
+                for _ in range(120):
+                    self.same_step(source, ours, theirs)
+            self.assert_managed(path)
+            with stripewise.open(path, "rb") as ours:
+                self.assertEqual(ours.read(), ordinary.read_bytes(), mode)
+
+    def same_step(self, source, ours, theirs):
+        size = source.choice((0, 1, 100, 4096, 70_000, 300_000))
+        position, whence = source.randrange(600_000), source.choice((0, 0, 1, 2))
+        data = source.randbytes(size)
+        step = source.choice(
+            (
+                lambda file: file.read(size),
+                lambda file: file.readinto(bytearray(size)),
+                lambda file: file.write(data),
+                lambda file: file.write(memoryview(data).cast("H")) if size % 2 == 0 else None,
+                lambda file: file.seek(position if whence == 0 else -position if source else 0, whence),
+                lambda file: file.tell(),
+                lambda file: file.truncate(position),
+                lambda file: file.truncate(),
+                lambda file: (file.readable(), file.writable(), file.closed),
+                lambda file: file.seek(0, 2),
+            )
+        )
+        answers = []
+        for file in (ours, theirs):
+            try:
+                answers.append(step(file))
+            except (OSError, ValueError) as error:
+                answers.append((type(error), getattr(error, "errno", None)))
+        self.assertEqual(*answers)
+
+    def test_text_and_buffered_modes_are_those_of_python(self):
+        path = self.path()
+        with stripewise.open(path, "w", encoding="utf-8") as file:
+            file.write("α line\n" * 30_000)
+        self.assert_managed(path)
+        with stripewise.open(path, encoding="utf-8") as file:
+            self.assertEqual(sum(line == "α line\n" for line in file), 30_000)
+        with stripewise.open(path, "r+b") as file:
+            file.seek(-6, 2)
+            self.assertEqual(file.read(3), b" li")
+            file.write(b"NE")
+        with stripewise.open(path, "a") as file:
+            file.write("end")
+        with stripewise.open(path) as file:
+            self.assertTrue(file.read().endswith(" liNE\nend"))
+        for mode in ("", "rw", "rbt", "q", "rr", "b"):
+            with self.assertRaises(ValueError):
+                stripewise.open(path, mode)
+
+    def test_what_is_not_managed_is_opened_by_python(self):
+        ordinary = WORK / "ordinary"
+        with stripewise.open(ordinary, "w") as file:
+            file.write("x" * 1021)
+        with stripewise.open(ordinary) as file:
+            self.assertEqual((file.read(), file.fileno() > 2), ("x" * 1021, True))
+        with self.assertRaises(FileNotFoundError) as caught:
+            stripewise.open(self.path())
+        self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOENT, str(self.path())))
+        with self.assertRaises(IsADirectoryError):
+            stripewise.open(self.cluster.data, "wb")
+        with stripewise.open(self.path(), "xb"):
+            pass
+        with self.assertRaises(FileExistsError):
+            stripewise.open(self.path(), "xb")
+
+    def test_a_closed_file_refuses_and_names_no_descriptor(self):
+        with stripewise.open(self.path(), "w+b", 0) as file:
+            self.assertRaises(io.UnsupportedOperation, file.fileno)
+        for call in (file.read, file.tell, file.readable, file.fileno, lambda: file.write(b"x"), lambda: file.seek(0), file.truncate):
+            self.assertRaises(ValueError, call)
+        self.assertIn("closed", repr(file))
+        file.close()
+        with stripewise.open(self.path(), "rb", 0) as file:
+            self.assertRaises(io.UnsupportedOperation, file.write, b"x")
+            self.assertRaises(BufferError, file.readinto, b"not writable")
+            self.assertRaises(TypeError, file.readinto, 5)
+
+    def test_threads_share_a_file_and_one_may_close_it(self):
+        path, blocks, size = self.path(), 64, 40_000
+        with stripewise.open(path, "w+b", 0) as file:
+
+            def write(first):
+                for number in range(first, blocks, 4):
+                    self.assertEqual(file.write_at(number * size, bytes([number]) * size), size)
+
+            threads = [threading.Thread(target=write, args=(first,)) for first in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            # In turn: each block comes to one thread, whole.
+            seen, lock = [], threading.Lock()
+
+            def read():
+                buffer = bytearray(size)
+                while file.readinto(buffer):
+                    with lock:
+                        seen.append((buffer[0], len(set(buffer))))
+
+            threads = [threading.Thread(target=read) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(sorted(seen), [(number, 1) for number in range(blocks)])
+            ended = []
+
+            def read_until_closed():
+                try:
+                    while True:
+                        file.read_at(0, blocks * size)
+                except ValueError:
+                    ended.append(True)
+
+            threads = [threading.Thread(target=read_until_closed) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            file.close()
+            for thread in threads:
+                thread.join(30)
+            self.assertEqual(ended, [True] * 3)
+
+    def test_children_of_fork_use_what_is_open_and_open_more(self):
+        path = self.path()
+        stop = threading.Event()
+        with stripewise.open(path, "w+b", 0) as file:
+            file.write(b"parent" * 1000)
+
+            def busy():
+                while not stop.is_set():
+                    file.read_at(0, 6000)
+
+            thread = threading.Thread(target=busy)
+            thread.start()
+            context = multiprocessing.get_context("fork")
+
+            def child(number):
+                assert file.read_at(0, 6) == b"parent"
+                file.write_at(10_000 + number, bytes([number]))
+                with stripewise.open(path.with_name(f"{path.name}-{number}"), "wb") as own:
+                    own.write(b"child")
+
+            children = [context.Process(target=child, args=(number,)) for number in range(1, 5)]
+            for process in children:
+                process.start()
+            for process in children:
+                process.join(60)
+            stop.set()
+            thread.join()
+            self.assertEqual([process.exitcode for process in children], [0] * 4)
+            self.assertEqual(file.read_at(10_001, 4), bytes([1, 2, 3, 4]))
+        for number in range(1, 5):
+            with stripewise.open(path.with_name(f"{path.name}-{number}"), "rb") as own:
+                self.assertEqual(own.read(), b"child")
+
+    def test_a_stub_is_enough_where_a_broker_serves_and_else_the_cluster_starts_one(self):
+        alone = Cluster(WORK / "alone")
+        path = alone.data / "file"
+        run("run", "--", "sh", "-c", f"echo found > {path}", cluster=alone.file)
+        code = "import stripewise, sys; print(stripewise.open(sys.argv[1], cluster=(sys.argv[2:] or [None])[0]).read())"
+        environment = {name: value for name, value in os.environ.items() if name != "STRIPEWISE_CLUSTER"}
+
+        def read(*words):
+            command = [sys.executable, "-c", code, *map(str, words)]
+            return subprocess.run(command, env=environment, capture_output=True, text=True, cwd="/", timeout=60)
+
+        refused = read(path)
+        self.assertIn("ConnectionRefusedError", refused.stderr)
+        self.assertIn("name its cluster file", refused.stderr)
+        served = read(path, alone.file)
+        self.assertEqual((served.returncode, served.stdout), (0, "found\n\n"), served.stderr)
+        with subprocess.Popen([stripewise.command(), "-C", alone.file, "run", "--", "cat"], stdin=subprocess.PIPE) as holder:
+            # As soon as it is the broker.
+            while (found := read(path)).returncode:
+                self.assertIn("ConnectionRefusedError", found.stderr)
+                self.assertIsNone(holder.poll())
+            holder.stdin.close()
+
+    def test_a_broker_that_is_killed_is_started_again(self):
+        alone = Cluster(WORK / "killed")
+        path = alone.data / "file"
+        first, second = random.Random(SEED).randbytes(MIB), random.Random(SEED + 1).randbytes(MIB)
+
+        with stripewise.open(path, "w+b", 0, cluster=alone.file) as file:
+            self.assertEqual(file.write(first), MIB)
+            file.sync()
+            kill_broker_of(alone.file)
+            # A new region: the broker has to place it.
+            self.assertEqual(file.write_at(MIB, second), MIB)
+            file.sync()
+            self.assertEqual(file.read_at(0, 2 * MIB), first + second)
+            kill_broker_of(alone.file)
+            with stripewise.open(path, "rb", cluster=alone.file) as again:
+                self.assertEqual(again.read(), first + second)
+            kill_broker_of(alone.file)
+            with stripewise.open(alone.data / "new", "wb", cluster=alone.file) as new:
+                new.write(b"new")
+            # A child starts one too, though its parent's is not its child.
+            kill_broker_of(alone.file)
+            child = multiprocessing.get_context("fork").Process(target=lambda: file.write_at(2 * MIB, b"child"))
+            child.start()
+            child.join(60)
+            self.assertEqual((child.exitcode, file.read_at(2 * MIB, 5)), (0, b"child"))
+        alone.check()
+
+    def test_a_process_with_files_of_two_clusters_forks(self):
+        second = Cluster(WORK / "second")
+        with stripewise.open(self.path(), "w+b", 0) as one, stripewise.open(second.data / "file", "w+b", 0, cluster=second.file) as two:
+
+            def child():
+                for file in (one, two):
+                    file.write_at(MIB, b"child")
+                with stripewise.open(second.data / "more", "wb", cluster=second.file) as more:
+                    more.write(b"more")
+
+            # One that waits for ever in the fork is ended by the limit of tests/limited.py.
+            process = multiprocessing.get_context("fork").Process(target=child)
+            process.start()
+            process.join(60)
+            self.assertEqual((process.exitcode, one.read_at(MIB, 5), two.read_at(MIB, 5)), (0, b"child", b"child"))
+        second.check()
+
+    def test_files_that_are_left_open_are_closed_at_the_end_though_their_broker_was_killed(self):
+        alone = Cluster(WORK / "left")
+        path = alone.data / "file"
+        code = """
+import stripewise, sys
+file = stripewise.open(sys.argv[1], "wb", 0, cluster=sys.argv[2])
+file.write(b"begin")
+print("open", flush=True)
+sys.stdin.read()
+file.write_at(1 << 20, b"end")
+"""
+        command = list(map(str, [sys.executable, "-X", "dev", "-c", code, path, alone.file]))
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+            self.assertEqual(program.stdout.readline(), "open\n", "see its errors")
+            kill_broker_of(alone.file)
+            said = program.communicate(timeout=60)[1]
+        self.assertEqual(program.returncode, 0, said)
+        self.assertIn("ResourceWarning: unclosed file", said)
+        self.assertNotIn("ImportError", said)
+        with stripewise.open(path, "rb", cluster=alone.file) as file:
+            self.assertEqual((file.read(5), file.seek(1 << 20), file.read()), (b"begin", 1 << 20, b"end"))
+
+    def test_where_no_broker_can_be_started_the_error_says_what_to_do(self):
+        alone = Cluster(WORK / "unserved")
+        code = "import stripewise, sys; stripewise.open(sys.argv[1], 'wb', cluster=sys.argv[2])"
+
+        def refused(command):
+            words = [sys.executable, "-c", code, str(alone.data / "file"), str(alone.file)]
+            found = subprocess.run(words, env={**os.environ, "STRIPEWISE_COMMAND": command}, capture_output=True, text=True, timeout=60)
+            self.assertIn("ConnectionRefusedError", found.stderr)
+            return found.stderr
+
+        self.assertRegex(refused("/nowhere/stripewise"), "cannot start /nowhere/stripewise as a broker: .*; name the command in STRIPEWISE_COMMAND")
+        self.assertRegex(refused("/bin/false"), f"`stripewise -C {alone.file} broker` ended with exit status: 1; run it to see why")
+
+    def test_a_file_may_be_removed_and_renamed(self):
+        path, other = self.path(), self.path().with_name("other")
+        for each, text in ((path, b"one"), (other, b"other")):
+            with stripewise.open(each, "wb") as file:
+                file.write(text)
+        stripewise._files.rename(path, other)
+        self.assertFalse(path.exists())
+        with stripewise.open(other, "rb") as file:
+            self.assertEqual(file.read(), b"one")
+        # The data of what a link takes the name of are freed all the same: the check at the end would find them.
+        link = path.with_name("link")
+        link.symlink_to("nowhere")
+        stripewise._files.rename(link, other)
+        self.assertTrue(other.is_symlink())
+        stripewise._files.remove(other)
+        self.assertFalse(other.is_symlink())
+        with stripewise.open(path, "wb") as file:
+            file.write(b"removed")
+        stripewise._files.remove(path)
+        self.assertFalse(path.exists())
+
+    def test_under_redirection_pythons_own_open_is_used(self):
+        path = self.path()
+        with stripewise.open(path, "wb") as file:
+            file.write(b"redirected")
+        code = "import stripewise, sys, io; f = stripewise.open(sys.argv[1], 'rb'); print(type(f.raw) is io.FileIO, f.read())"
+        self.assertEqual(run("run", "--", sys.executable, "-c", code, path, cluster=self.cluster.file).strip(), "True b'redirected'")
+
+
+@needs_others
+class Others(OnCluster):
+    """What other packages make of managed files, without redirection."""
+
+    def url(self, ending):
+        return f"stripewise://{self.cluster.data}/{self._testMethodName}{ending}"
+
+    def test_pandas_writes_and_reads_csv_and_parquet(self):
+        import pandas
+
+        frame = pandas.DataFrame({"a": range(50_000), "b": [str(number) for number in range(50_000)]})
+        frame.to_csv(self.url(".csv"), index=False)
+        self.assertTrue(pandas.read_csv(self.url(".csv"), dtype={"b": str}).equals(frame))
+        frame.to_parquet(self.url(".parquet"))
+        self.assertTrue(pandas.read_parquet(self.url(".parquet")).equals(frame))
+        self.assertEqual(os.stat(self.url(".csv").removeprefix("stripewise://")).st_size, 1021)
+
+    def test_h5py_writes_and_reads_through_a_file_object(self):
+        import h5py
+        import numpy
+
+        path = self.cluster.data / self._testMethodName
+        values = numpy.random.default_rng(SEED).random((300, 1000))
+        with stripewise.open(path, "w+b") as file, h5py.File(file, "w") as hdf:
+            hdf["values"] = values
+        with stripewise.open(path, "rb") as file, h5py.File(file, "r") as hdf:
+            self.assertTrue((hdf["values"][:] == values).all())
+
+    def test_zarr_and_xarray_write_and_read(self):
+        import numpy
+        import xarray
+        import zarr
+
+        values = numpy.random.default_rng(SEED).random((200, 300))
+        xarray.Dataset({"v": (("x", "y"), values)}).to_zarr(self.url(".zarr"), consolidated=False)
+        found = xarray.open_zarr(self.url(".zarr"), consolidated=False, chunks=None)
+        self.assertTrue((found["v"].values == values).all())
+        group = zarr.open_group(self.url(".zarr"), mode="r")
+        self.assertEqual(group["v"].shape, (200, 300))
+        import fsspec
+
+        with fsspec.open(self.url(".nc"), "wb") as file:
+            xarray.Dataset({"v": (("x", "y"), values)}).to_netcdf(file, engine="h5netcdf")
+        with fsspec.open(self.url(".nc"), "rb") as file:
+            self.assertTrue((xarray.open_dataset(file, engine="h5netcdf")["v"].values == values).all())
+
+    def test_the_file_system_lists_moves_copies_and_removes(self):
+        import fsspec
+
+        system = fsspec.filesystem("stripewise")
+        root = str(self.cluster.data / "tree")
+        system.makedirs(root + "/below")
+        system.pipe_file(root + "/below/a", b"a" * 5000)
+        system.pipe_file(root + "/b", b"b" * 70)
+        self.assertEqual(system.du(root), 5070)
+        self.assertEqual({entry["name"]: entry["size"] for entry in system.ls(root, detail=True) if entry["type"] == "file"}, {root + "/b": 70})
+        system.cp_file(root + "/b", root + "/c")
+        system.mv(root + "/b", root + "/below/a")
+        self.assertEqual(system.cat_file(root + "/below/a", start=60), b"b" * 10)
+        self.assertEqual(sorted(system.find(root)), [root + "/below/a", root + "/c"])
+        system.rm(root, recursive=True)
+        self.assertFalse(system.exists(root))
+
+    def test_files_of_a_transaction_appear_at_its_end_or_never(self):
+        import fsspec
+
+        system = fsspec.filesystem("stripewise", skip_instance_cache=True)
+        root = str(self.cluster.data / "transaction")
+        system.pipe_file(root + "/old", b"old")
+        os.symlink("old", root + "/link")
+        with system.transaction:
+            for name, data in (("old", b"newer"), ("new", b"new")):
+                with system.open(f"{root}/{name}", "wb") as file:
+                    file.write(data)
+            with system.open(root + "/text.gz", "wt", compression="gzip", encoding="utf-8") as file:
+                file.write("α")
+            self.assertEqual(system.cat_file(root + "/old"), b"old")
+            self.assertFalse(system.exists(root + "/new"))
+            for mode in ("ab", "r+b"):
+                with self.assertRaisesRegex(OSError, "in a transaction") as caught:
+                    system.open(root + "/old", mode)
+                self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.EOPNOTSUPP, root + "/old"))
+            with self.assertRaises(FileExistsError):
+                system.open(root + "/old", "xb")
+        self.assertEqual(system.cat({f"{root}/old": 0, f"{root}/new": 0}), {root + "/old": b"newer", root + "/new": b"new"})
+        with system.open(root + "/text.gz", "rt", compression="gzip", encoding="utf-8") as file:
+            self.assertEqual(file.read(), "α")
+        with self.assertRaisesRegex(KeyError, "given up"), system.transaction:
+            system.pipe_file(root + "/link", b"lost")
+            system.pipe_file(root + "/more", b"lost")
+            raise KeyError("given up")
+        with system.transaction:
+            system.pipe_file(root + "/link", b"by the link")
+        self.assertTrue(os.path.islink(root + "/link"))
+        # Nothing is left of those that were given up.
+        self.assertEqual(sorted(os.listdir(root)), ["link", "new", "old", "text.gz"])
+        self.assertEqual(system.cat_file(root + "/old"), b"by the link")
+        self.assertTrue(all(stripewise._files.status(f"{root}/{name}") for name in ("new", "old", "text.gz")))
+        self.assertEqual(stripewise._files.status(root + "/old")[0], 11)
+
+    def test_the_file_system_takes_a_cluster_and_every_mode(self):
+        import fsspec
+        import pandas
+
+        named = os.environ.pop("STRIPEWISE_CLUSTER")
+        self.addCleanup(os.environ.__setitem__, "STRIPEWISE_CLUSTER", named)
+        alone = Cluster(WORK / "fsspec")
+        system = fsspec.filesystem("stripewise", cluster=alone.file)
+        root = str(alone.data)
+        with system.open(root + "/a.txt", "w", encoding="utf-8") as file:
+            file.write("α\n")
+        with system.open(root + "/a.txt", "ab") as file:
+            file.write("β\n".encode())
+        with system.open(root + "/a.txt", "r", encoding="utf-8") as file:
+            self.assertEqual(file.readlines(), ["α\n", "β\n"])
+        with system.open(root + "/a.txt", "r+b") as file:
+            file.seek(3)
+            file.write(b"..")
+        self.assertEqual(system.cat_file(root + "/a.txt"), "α\n..\n".encode())
+        with self.assertRaises(FileExistsError):
+            system.open(root + "/a.txt", "xb")
+        system.pipe_file(root + "/below/b.csv", b"x\n1\n")
+        self.assertEqual(system.glob(root + "/**/*.csv"), [root + "/below/b.csv"])
+        self.assertEqual(system.glob(root + "/*.txt", detail=True)[root + "/a.txt"]["size"], 6)
+        options = {"cluster": str(alone.file)}
+        pandas.DataFrame({"x": [1, 2]}).to_csv(f"stripewise://{root}/c.csv", storage_options=options)
+        self.assertEqual(list(pandas.read_csv(f"stripewise://{root}/c.csv", storage_options=options).x), [1, 2])
+        self.assertEqual({os.stat(path).st_size for path in system.find(root)}, {1021}, "stubs")
+        alone.check()
+
+
+if __name__ == "__main__":
+    main()
