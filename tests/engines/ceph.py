@@ -239,6 +239,11 @@ class Ceph(Started):
         found = [entry for entry in self._command("osd dump")["osds"] if entry["osd"] == osd]
         return found[0]["up_from"] if found and found[0]["up"] == 1 else 0
 
+    def runs(self, daemon):
+        """Whether an OSD, by its number, or `mon` has been started and has not ended."""
+        process = self.processes.get("mon" if daemon == "mon" else f"osd{daemon}")
+        return process is not None and process.poll() is None
+
     def describe(self):
         return {
             "conf": self.conf,

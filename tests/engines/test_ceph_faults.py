@@ -90,8 +90,9 @@ class Worker:
 
     def kill(self):
         """The program, and the broker that runs in its parent, in the middle of whatever they do."""
-        os.killpg(self.process.pid, 9)
-        self.process.wait()
+        if self.process.returncode is None:
+            os.killpg(self.process.pid, 9)
+            self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             try:
                 pipe.close()
@@ -258,8 +259,21 @@ class Faults(OnPools):
         self.dice = random.Random(self.seed)
         self.place = self.root / self._testMethodName
         (self.place / "data").mkdir(parents=True)
+        self.addCleanup(self.start_again)
         self.stripewise("init", "--region", "1MiB", *self.servers())
         self.stripewise("manage", "data")
+
+    def start_again(self):
+        """Starts the daemons that a test that failed has left dead: the next one needs them."""
+        for name in ("mon", *range(self.ceph.osds)):
+            if not self.ceph.runs(name):
+                self.ceph.obey(f"start {name}")
+
+    def worker(self, path):
+        """A program that does not outlive the test."""
+        worker = Worker(self.place, path)
+        self.addCleanup(worker.kill)
+        return worker
 
     def stripewise(self, *words, fails=False):
         return self.run_in(self.place, STRIPEWISE, *words, fails=fails)
@@ -268,7 +282,7 @@ class Faults(OnPools):
         """Programs write one file side by side while OSDs are killed and started; every write is answered in the end, and every byte is there."""
         size, writers = 12 * MIB, 3
         model, path = bytearray(size), self.place / "data" / "file"
-        workers = [Worker(self.place, path) for _ in range(writers)]
+        workers = [self.worker(path) for _ in range(writers)]
         self.assertEqual(workers[0].ask("write", 0, 0, size), "ok")
         model[:] = bytes_of(0, size)
         faults, stop = [], threading.Event()
@@ -286,14 +300,17 @@ class Faults(OnPools):
                     return
                 model[offset:offset + length] = bytes_of(seed, length)
 
-        threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+        # Daemons, because one that waits for an answer would keep a test that has failed from ending.
+        threads = [threading.Thread(target=write, args=(number,), daemon=True) for number in range(writers)]
         for thread in threads:
             thread.start()
-        for osd in range(3):
-            self.ceph.obey(f"kill {osd}")
-            self.ceph._wait(f"osd.{osd} down", lambda osd=osd: self.ceph.up_from(osd) == 0)
-            self.ceph.obey(f"start {osd}")
-        stop.set()
+        try:
+            for osd in range(3):
+                self.ceph.obey(f"kill {osd}")
+                self.ceph._wait(f"osd.{osd} down", lambda osd=osd: self.ceph.up_from(osd) == 0)
+                self.ceph.obey(f"start {osd}")
+        finally:
+            stop.set()
         for thread in threads:
             thread.join(timeout=120)
             self.assertFalse(thread.is_alive(), "a write was never answered")
@@ -308,7 +325,7 @@ class Faults(OnPools):
         size = 8 * MIB
         path, worker = self.place / "data" / "file", None
         model = bytearray(bytes_of(self.seed, size))
-        worker = Worker(self.place, path)
+        worker = self.worker(path)
         self.assertEqual(worker.ask("write", self.seed, 0, size), "ok")
         for osd in range(3):
             for _ in range(10):
@@ -324,7 +341,7 @@ class Faults(OnPools):
             worker.kill()
             self.ceph._wait(f"osd.{osd} down", lambda osd=osd: self.ceph.up_from(osd) == 0)
             self.ceph.obey(f"start {osd}")
-            worker = Worker(self.place, path)
+            worker = self.worker(path)
             found, new = worker.read(0, size), bytes_of(seed, length)
             self.assertEqual(len(found), size)
             for at in range(size):
@@ -338,7 +355,7 @@ class Faults(OnPools):
 
     def test_a_full_osd_refuses_what_grows_and_keeps_what_there_is(self):
         path, size = self.place / "data" / "file", 6 * MIB
-        worker = Worker(self.place, path)
+        worker = self.worker(path)
         self.assertEqual(worker.ask("write", self.seed, 0, size), "ok")
         model = bytearray(bytes_of(self.seed, size))
         for which, ratio in (("nearfull", 0.001), ("backfillfull", 0.002), ("full", 0.003)):
@@ -372,7 +389,7 @@ class Faults(OnPools):
         path, size = self.place / "data" / "file", 3 * MIB
         content = bytes_of(self.seed, size)
         path.with_name("ordinary").write_bytes(content)
-        worker = Worker(self.place, path)
+        worker = self.worker(path)
         self.assertEqual(worker.ask("write", self.seed, 0, size), "ok")
         self.assertEqual(worker.end()[0], 0)
         self.ceph.obey("kill 1")
@@ -397,7 +414,7 @@ class Faults(OnPools):
 
     def test_without_monitors_io_goes_on_and_commands_end(self):
         path, size = self.place / "data" / "file", 3 * MIB
-        worker = Worker(self.place, path)
+        worker = self.worker(path)
         self.assertEqual(worker.ask("write", self.seed, 0, size), "ok")
         model = bytearray(bytes_of(self.seed, size))
         for how, undo in (("stop", "continue"), ("kill", "start")):
@@ -421,7 +438,7 @@ class Faults(OnPools):
                 self.assertEqual(os.listdir(new), [])
             finally:
                 self.ceph.obey(f"{undo} mon")
-            worker = Worker(self.place, path)
+            worker = self.worker(path)
             self.assertEqual(worker.read(0, size), bytes(model))
         self.assertEqual(worker.end()[0], 0)
         self.stripewise("check")
