@@ -14,7 +14,6 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use stripewise_layout::FileOffset;
-use stripewise_store::errno::ToErrno;
 use stripewise_store::file::{FileError, IoMode, StripedFile};
 
 /// Vectors of a call that need no memory but the stack's.
@@ -74,11 +73,11 @@ fn sync_after_write(open: &Open, moved: &Moved, flags: c_int) -> Result<(), Errn
     }
 }
 
-/// Runs a request; one that fails is run again with space for descriptors, in case the program is at its limit of open files.
+/// Runs a request, and once more with space for descriptors where the program is at its limit of open files.
 #[inline]
 fn attempt<T>(mut request: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     match request() {
-        Err(error) if matches!(error.errno(), Errno::IO | Errno::MFILE) => super::with_raised_limit(request),
+        Err(error) if error.lacks_descriptors() => super::with_raised_limit(request),
         result => result,
     }
 }

@@ -114,3 +114,15 @@ impl From<PacketError> for ClientError {
         ClientError::Packet(error)
     }
 }
+
+impl ClientError {
+    /// Whether descriptors that came with an answer, or were to be made, had no free number.
+    pub(crate) fn lacks_descriptors(&self) -> bool {
+        match self {
+            ClientError::Packet(error) => matches!(error, PacketError::Truncated | PacketError::Os(Errno::MFILE)),
+            ClientError::Os { source, .. } | ClientError::Unreachable { source, .. } => *source == Errno::MFILE,
+            ClientError::Control { source, .. } => matches!(source, ControlError::Os(Errno::MFILE)),
+            _ => false,
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::client::ClientError;
 use crate::server::ServerError;
+use rustix::io::Errno;
 use stripewise_layout::{FileId, FileOffset, Generation, RegionIndex};
 
 /// Why a call on an open file failed. [`ToErrno`](crate::errno::ToErrno) says what a program sees.
@@ -61,7 +62,7 @@ pub enum FileError {
         /// The managed file.
         file: FileId,
         /// Its cause.
-        source: rustix::io::Errno,
+        source: Errno,
     },
     /// The stub's descriptor was not open for writing.
     #[error("file {file} is not open for writing")]
@@ -91,4 +92,37 @@ pub enum FileError {
         /// The managed file.
         file: FileId,
     },
+}
+
+impl FileError {
+    /// Whether the request failed for want of free descriptor numbers, so that it did nothing and may be repeated once there are some. Nothing else may be: the
+    /// kernel tells a failed write-back once per open file, and a second try would hide it.
+    #[must_use]
+    pub fn lacks_descriptors(&self) -> bool {
+        match self {
+            FileError::Server { source: ServerError::Os { source, .. }, .. } => *source == Errno::MFILE,
+            FileError::Broker { source, .. } => source.lacks_descriptors(),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::PacketError;
+
+    #[test]
+    fn what_a_server_failed_with_is_not_for_want_of_descriptors() {
+        let of_server = |source| {
+            let source = ServerError::Os { server: "a".into(), action: "writing an object", source };
+            FileError::Server { file: FileId(1), source }
+        };
+        assert!(!of_server(Errno::IO).lacks_descriptors());
+        assert!(of_server(Errno::MFILE).lacks_descriptors());
+        let of_broker = |source: ClientError| FileError::Broker { file: FileId(1), source };
+        assert!(of_broker(PacketError::Truncated.into()).lacks_descriptors());
+        assert!(!of_broker(PacketError::Closed.into()).lacks_descriptors());
+        assert!(!FileError::GateStuck { file: FileId(1), waited_s: 60 }.lacks_descriptors());
+    }
 }
