@@ -101,7 +101,7 @@ impl<'f> Objects<'f> {
         }
     }
 
-    /// Syncs objects, at once where they are plain descriptors of stores that wait.
+    /// Syncs objects: those at once that are plain descriptors of stores that wait, and the others in turn.
     pub(super) fn sync_group(&self, objects: &[(ObjectKey, Pin<'_>)]) -> Result<(), RetryReason> {
         // All devices begin at once, and are waited for together.
         let device_due = |(key, _): &(ObjectKey, Pin<'_>)| {
@@ -109,12 +109,13 @@ impl<'f> Objects<'f> {
         };
         let due = self.core().stations.as_ref().and_then(|_| objects.iter().filter_map(device_due).max());
         let mut results = vec![None; objects.len()];
-        if objects.len() > 1 && objects.iter().all(|(key, _)| self.core().may_wait(key.server)) {
-            let calls: Vec<Call<'_>> =
-                objects.iter().filter_map(|(_, pin)| pin.handle().descriptor()).map(sync_call).collect();
-            if calls.len() == objects.len() {
-                self.core().rings.run(&calls, |number, result| results[number] = Some(result));
-            }
+        let on_device = |(number, (key, pin)): (usize, &(ObjectKey, Pin<'_>))| {
+            let descriptor = pin.handle().descriptor().filter(|_| self.core().may_wait(key.server))?;
+            Some((number, sync_call(descriptor)))
+        };
+        let (numbers, calls): (Vec<usize>, Vec<Call<'_>>) = objects.iter().enumerate().filter_map(on_device).unzip();
+        if calls.len() > 1 {
+            self.core().rings.run(&calls, |call, result| results[numbers[call]] = Some(result));
         }
         for ((key, pin), result) in objects.iter().zip(results) {
             match result {

@@ -7,7 +7,8 @@ use super::logs::FragmentLogs;
 use super::reason::RetryReason;
 use crate::client::objects::Opened;
 use crate::protocol::Request;
-use crate::server::ObjectName;
+use crate::server::{Handle, ObjectName};
+use rustix::fd::AsFd as _;
 use rustix::fs::OFlags;
 
 /// Removes reasons, by the broker or by waiting.
@@ -68,6 +69,7 @@ impl<'f> Retry<'f> {
                     let _ = rustix::fs::fcntl_getfl(&object)
                         .and_then(|flags| rustix::fs::fcntl_setfl(&object, flags | OFlags::DIRECT));
                 }
+                core.note_medium(key.server, Handle::Descriptor(object.as_fd()));
                 drop(core.objects.insert(&key, Opened::Descriptor(object)));
                 Ok(())
             }
