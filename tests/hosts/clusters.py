@@ -17,7 +17,11 @@ with rados.Rados(conffile=sys.argv[1], rados_id="admin") as ceph:
     for pool in sys.argv[3:]:
         with ceph.open_ioctx(pool) as ioctx:
             ioctx.set_namespace(sys.argv[2])
-            total += sum(ioctx.stat(found.key)[0] for found in ioctx.list_objects())
+            for found in ioctx.list_objects():
+                try:
+                    total += ioctx.stat(found.key)[0]
+                except rados.ObjectNotFound:
+                    pass  # It was removed meanwhile.
 print(total)
 """
 

@@ -7,6 +7,7 @@ Exit status 0 where hosts or an etcd cannot be had: the tests skip then, and say
 """
 
 import hashlib
+import json
 import os
 import pathlib
 import random
@@ -253,6 +254,49 @@ class Sharing(unittest.TestCase):
         for worker in others:
             self.assertEqual(worker.ask("size"), str((4 + max(data)) * REGION + 1000))
             self.assertEqual(worker.end(), 0)
+
+    def master(self, host):
+        """An agent on the host, which is master. Those that tests before have left end by themselves first."""
+        end = time.monotonic() + WAIT_SECONDS
+        while True:
+            agent = self.bed.start(host, [STRIPEWISE, "broker"], env=self.cluster.env, stderr=subprocess.DEVNULL)
+            self.addCleanup(agent.wait, WAIT_SECONDS)
+            self.addCleanup(agent.kill)
+            hosts = json.loads(self.cluster.stripewise(host, "stat", "--cluster", "--json"))["hosts"]
+            if any(known["name"] == f"h{host}" and known["is_master"] for known in hosts):
+                return agent
+            self.assertLess(time.monotonic(), end, f"host {host} does not become master: {hosts}")
+            agent.terminate()
+            agent.wait(WAIT_SECONDS)
+
+    def test_a_master_that_has_ended_does_not_bring_back_what_was_truncated_since(self):
+        agent = self.master(0)
+        writer = self.worker(1, "cut")
+        self.assertEqual(writer.ask("write", 0, 50_000, 1), "ok")
+        self.assertEqual(writer.ask("sync"), "ok")
+        agent.terminate()
+        self.assertEqual(agent.wait(WAIT_SECONDS), 0)
+        self.assertEqual(writer.ask("truncate", 100), "ok")
+        # It takes part again, with whatever it has kept.
+        path = str(self.cluster.directory / "cut")
+        self.assertEqual(self.cluster.run(0, "stat", "-c", "%s", path).strip(), "100")
+        self.assertEqual(writer.ask("size"), "100")
+        self.assertEqual(writer.end(), 0)
+        self.assertEqual(self.cluster.run(0, "stat", "-c", "%s", path).strip(), "100")
+
+    def test_a_size_that_a_close_told_outlives_the_host_of_the_master(self):
+        self.master(0)
+        reader, writer = self.worker(1, "told"), self.worker(2, "told")
+        self.assertEqual(writer.ask("write", 0, 50_000, 1), "ok")
+        self.assertEqual(writer.ask("close"), "ok")
+        self.assertEqual(writer.end(), 0)
+        self.addCleanup(self.bed.boot, 0)
+        self.bed.kill_host(0)
+        expected = hashlib.sha256(random.Random(1).randbytes(50_000)).hexdigest()
+        self.assertEqual(reader.ask("read", 0, 50_000), f"50000 {expected}")
+        self.assertEqual(reader.ask("size"), "50000")
+        self.assertEqual(reader.end(), 0)
+        self.assertEqual(self.cluster.run(3, "stat", "-c", "%s", str(self.cluster.directory / "told")).strip(), "50000")
 
     def tearDown(self):
         """Says what the agents noted, if the test has failed."""

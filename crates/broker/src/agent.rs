@@ -145,9 +145,12 @@ impl Role {
             Self::Master { master, broker, mastership } => {
                 seat.links.follow(None);
                 master.stop();
-                let leave = if leaves { broker.core.leave_as(&seat.candidate.name) } else { Leave::Stays };
+                let mut leave = if leaves { broker.core.leave_as(&seat.candidate.name) } else { Leave::Stays };
                 let core = Arc::clone(&broker.core);
                 broker.stop();
+                if leave == Leave::Said {
+                    leave = core.has_left_as(&seat.candidate.name);
+                }
                 core.agent_lanes().wait_until_over(core.context().log(), is_stopping);
                 drop(core);
                 if let Err(error) = mastership.resign() {

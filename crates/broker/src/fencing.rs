@@ -50,12 +50,20 @@ pub(crate) fn shut_out_silent(context: &Context, file: FileId) -> Result<bool, R
     Ok(any)
 }
 
-/// The same of a host that a person says is gone. `false`: servers cannot shut it out.
+/// The same of a host that a person says is gone. Where servers cannot shut it out it is told when it comes back, so that its programs learn that what they had open
+/// is not theirs any more. `false`: it came back meanwhile.
 pub(crate) fn shut_out_forgotten(context: &Context, others: &Others, host: &str) -> Result<bool, Refusal> {
-    if !can_fence(context) {
+    if can_fence(context) {
+        return shut_out(context, others, host, Why::Forgotten);
+    }
+    let _admission = others.admission();
+    if others.answers(host) {
         return Ok(false);
     }
-    shut_out(context, others, host, Why::Forgotten).map(|_| true)
+    context.table().note_shut_out(host, true)?;
+    context.table().note_host(host, false)?;
+    others.departs(host);
+    Ok(true)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -376,6 +376,7 @@ impl Lifecycle {
             || inner.holder.is_some()
             || !self.quiescing.users(managed).is_empty()
         {
+            self.share_size(managed, &mut inner)?;
             return Ok(false);
         }
         let is_unlinked = matches!(inner.record.state, FileState::Unlinked);
@@ -416,6 +417,14 @@ impl Lifecycle {
         Ok(true)
     }
 
+    /// A size that a close has told survives the master's host, also while others have the file open: who closed it keeps no memory of it.
+    fn share_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+        match self.context.is_shared() && inner.record.truncating_to_bytes.is_none() {
+            true => self.save_size(managed, inner),
+            false => Ok(()),
+        }
+    }
+
     /// Whether another host may have the file open. A silent one does not keep a removed file's capacity where servers can shut it out; one that cannot be shut
     /// out yet counts, and the file is looked at again.
     fn is_elsewhere(&self, managed: &Managed, inner: &Inner) -> bool {
@@ -452,6 +461,20 @@ impl Lifecycle {
             });
             if let Err(refusal) = flushed.and(done) {
                 note!(self.context.log(), warn, file = %managed.file, error = %refusal, "what a stop leaves to the next start");
+            }
+        }
+    }
+
+    /// Forgets what this host knew of files as master that no program here uses, since it ends and takes part no more. The next master may truncate them without
+    /// asking here: whoever found this memory later would take its size for the file's.
+    pub(crate) fn forget_as_master(&self) {
+        for managed in self.files.ids().into_iter().filter_map(|file| self.files.if_loaded(file)) {
+            let inner = guard(&managed.inner);
+            // A size that could not be saved is known nowhere else.
+            let is_saved = inner.freed || managed.extent.size_bytes() == inner.record.size_bytes;
+            if is_saved && self.quiescing.users(&managed).is_empty() {
+                managed.control.set_life(Life::Gone);
+                self.memory.remove_memory(managed.file);
             }
         }
     }

@@ -23,6 +23,13 @@ fn used_files(parts: &Parts) -> u64 {
     ids.filter_map(|file| parts.base.files.if_loaded(file)).filter(is_used).count() as u64
 }
 
+/// Why a host is not forgotten.
+fn answers(host: &str) -> Refusal {
+    Refusal::Invalid {
+        what: format!("host {host} answers; end the programs and the agent there, and it leaves by itself"),
+    }
+}
+
 /// What this host's agent has counted.
 pub(super) fn agent_report(parts: &Parts) -> Reply {
     let (context, files) = (&parts.base.context, used_files(parts));
@@ -48,6 +55,18 @@ impl Parts {
                 Leave::Unheard
             }
         }
+    }
+
+    /// Nobody here is served any more. A program that opened a file after all, since this host has left, is waited for by the next master.
+    pub(crate) fn has_left_as(&self, host: &str) -> Leave {
+        if used_files(self) == 0 {
+            self.lifecycle.forget_as_master();
+            return Leave::Said;
+        }
+        if let Err(error) = self.base.context.table().note_host(host, true) {
+            note!(self.base.context.log(), warn, %error, "programs here have files open, which the next master does not know");
+        }
+        Leave::Stays
     }
 
     /// All hosts of the cluster, this one first.
@@ -86,16 +105,13 @@ impl Parts {
             None => {
                 Err(Refusal::Invalid { what: format!("no host {host} is known; `stripewise host list` shows them") })
             }
-            Some(true) => Err(Refusal::Invalid {
-                what: format!("host {host} answers; end the programs and the agent there, and it leaves by itself"),
-            }),
+            Some(true) => Err(answers(host)),
             Some(false) => {
                 for file in self.base.files.ids() {
                     self.end_moves_for_host(file, host);
                 }
                 if !fencing::shut_out_forgotten(&self.base.context, others, host)? {
-                    self.base.context.table().note_host(host, false)?;
-                    others.departs(host);
+                    return Err(answers(host));
                 }
                 KnownHosts(self.base.context.table()).note(host, false)?;
                 note!(self.base.context.log(), warn, host, "the host is forgotten: what it had open counts as closed");

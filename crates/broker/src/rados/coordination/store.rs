@@ -134,7 +134,7 @@ impl RadosTable {
         match (error.into(), &self.fence) {
             (RadosTableError::Rados(RadosError::Blocklisted { .. }), Some(fence)) => RmtError::Deposed {
                 name: fence.candidate.name.clone(),
-                master: "another, which shut this process out of Ceph; end it".to_owned(),
+                master: "another, which shut this process out of Ceph".to_owned(),
             },
             (error, _) => error.into(),
         }
