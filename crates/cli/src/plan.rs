@@ -243,6 +243,8 @@ pub(crate) struct All {
     policies: Vec<ComparisonRow>,
     /// The policy whose plan saves most of those that are worth their move; `None`: the files are best left where they are.
     recommended: Option<PolicyName>,
+    /// What every plan notes, the profile's caveats among it.
+    notes: Vec<String>,
 }
 
 fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Result<()> {
@@ -251,7 +253,8 @@ fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Res
     }
     if context.json {
         let recommended = comparison.recommended().map(|plan| plan.policy);
-        return context.object(&All { policies: comparison.rows(), recommended });
+        let notes = comparison.notes().cloned().collect();
+        return context.object(&All { policies: comparison.rows(), recommended, notes });
     }
     context.line(recommendation(comparison.recommended(), output))?;
     context.line(comparison_text(comparison).trim_end())?;

@@ -203,6 +203,7 @@ fn make_everything() -> Material {
         sources: Sources { trace_sha256: "ab".repeat(32), ..Sources::default() },
         options: PlanOptions::default(),
         free_bytes: &[],
+        promises_whole_regions: false,
         concurrency: None,
     };
     let plans = compare(&request, &PolicyName::ALL).unwrap().plans;

@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 pub struct Results<'a> {
     /// In the order in which they were run.
     experiments: Vec<DoneJson<'a>>,
-    /// What single experiments say besides.
+    /// What a single experiment says besides. Of several each has its own, since they use the same names.
     #[serde(flatten)]
     details: serde_json::Map<String, serde_json::Value>,
 }
@@ -56,8 +56,11 @@ impl<'a> Results<'a> {
     /// Of these experiments.
     pub fn of(all: &'a [Done]) -> Self {
         Self {
-            experiments: all.iter().map(DoneJson::of).collect(),
-            details: all.iter().flat_map(|done| done.findings.details.clone()).collect(),
+            experiments: all.iter().map(|done| DoneJson::of(done, all.len() > 1)).collect(),
+            details: match all {
+                [one] => one.findings.details.clone(),
+                _ => serde_json::Map::new(),
+            },
         }
     }
 }

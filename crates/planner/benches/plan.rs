@@ -204,6 +204,7 @@ fn main() {
         sources: Sources::default(),
         options: PlanOptions::default(),
         free_bytes: &[],
+        promises_whole_regions: false,
         concurrency: Some(Concurrency { processes: 32, processes_per_node: 1 }),
     };
     let request = request_of(&mixes[0].1);

@@ -5,6 +5,7 @@ use crate::moves::moves_between;
 use crate::plan::{Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Verdict, pattern_of};
 use crate::policy::{FileChoice, Optimum, PolicyName, Replica, Replicas, Task, region_bytes};
 use crate::predict::{Prediction, PredictionSum};
+use crate::promises;
 use crate::request::{PlanRequest, RequestError};
 use crate::verdict::verdict;
 use serde::Serialize;
@@ -116,6 +117,12 @@ impl Comparison {
         rows
     }
 
+    /// What every plan notes; what holds for one policy alone is in its plan.
+    pub fn notes(&self) -> impl Iterator<Item = &String> {
+        let of_all = |note: &&String| self.plans.iter().all(|plan| plan.notes.contains(note));
+        self.plans.first().into_iter().flat_map(|plan| &plan.notes).filter(of_all)
+    }
+
     /// The plan that is predicted to save most of those that are worth their move, moves between windows taken off; `None`: the files
     /// are best left where they are. Of equal ones the one that was asked for first.
     #[must_use]
@@ -150,11 +157,17 @@ impl Baseline {
 fn assemble(
     policy: PolicyName,
     task: &Task<'_>,
-    (choices, optimum): (Vec<FileChoice>, Option<Optimum>),
+    (mut choices, mut optimum): (Vec<FileChoice>, Option<Optimum>),
     baseline: &Baseline,
 ) -> Plan {
     let request = task.request;
     let is_default = policy == PolicyName::BASELINE;
+    // The baseline is what files have today, wherever they lie.
+    let unpromised = if is_default { None } else { promises::keep(task, &mut choices) };
+    if unpromised.is_some() {
+        // Its value is that of other placements.
+        optimum = None;
+    }
     let mut files = planned_files(task, &choices);
     let replicas = task.replicas(policy, &choices);
     let predicted = if is_default { baseline.prediction.clone() } else { predict_files(task, &files) };
@@ -170,6 +183,7 @@ fn assemble(
     }
     let servers = planned_servers(task, &files);
     let mut notes = notes(task, &servers);
+    notes.extend(unpromised);
     notes.extend(replicas_note(task, &files, &replicas));
     Plan {
         version: PLAN_VERSION,

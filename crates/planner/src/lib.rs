@@ -16,6 +16,7 @@ pub mod native;
 mod plan;
 pub mod policy;
 mod predict;
+mod promises;
 mod render;
 mod request;
 mod served;

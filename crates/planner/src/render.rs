@@ -38,10 +38,7 @@ pub fn comparison_text(comparison: &Comparison) -> String {
     for row in comparison.rows() {
         writeln!(text, "{}: {}", row.policy, row.verdict.reason).expect("writing to a String cannot fail");
     }
-    // What holds for one policy alone is in its plan.
-    let plans = &comparison.plans;
-    let of_all = |note: &&String| plans.iter().all(|plan| plan.notes.contains(note));
-    for note in plans.first().into_iter().flat_map(|plan| &plan.notes).filter(of_all) {
+    for note in comparison.notes() {
         writeln!(text, "note: {note}").expect("writing to a String cannot fail");
     }
     text

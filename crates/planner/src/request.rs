@@ -143,6 +143,8 @@ pub struct PlanRequest<'a> {
     pub options: PlanOptions,
     /// Bytes free on each server's file system, in cluster order; used where the cluster file gives no capacity. May be empty.
     pub free_bytes: &'a [Option<u64>],
+    /// Whether a server with a capacity counts every region at its full size, as the broker does, and not what the file has of it.
+    pub promises_whole_regions: bool,
     /// p and c of all files together, in all windows; without it, in each window as many as accessed any of the files.
     pub concurrency: Option<Concurrency>,
 }

@@ -383,6 +383,7 @@ fn request<'a>(
         sources: Sources::default(),
         options: PlanOptions { worth_runs: options.worth_runs, ..PlanOptions::default() },
         free_bytes: &[],
+        promises_whole_regions: false,
         concurrency: None,
     }
 }

@@ -203,6 +203,7 @@ impl Inputs {
             sources: self.sources.clone(),
             options,
             free_bytes: &self.free_bytes,
+            promises_whole_regions: true,
             concurrency: None,
         }
     }

@@ -137,6 +137,7 @@ impl Lab {
             sources: Sources::default(),
             options,
             free_bytes: &[],
+            promises_whole_regions: false,
             concurrency: Some(Concurrency { processes, processes_per_node }),
         }
     }

@@ -260,6 +260,7 @@ fn plan(testbed: &Testbed, program: &dyn Program, halves: u32, arguments: &DemoO
         sources: Sources::default(),
         options: PlanOptions { seed: arguments.seed, ssd_room: Some(ByteCount(capacity)), ..PlanOptions::default() },
         free_bytes: &[],
+        promises_whole_regions: true,
         concurrency: Some(Concurrency { processes: program.processes(), processes_per_node: 1 }),
     };
     stripewise_planner::plan(POLICY, &request).with_context(|| format!("planning the live part with {POLICY}"))

@@ -42,6 +42,18 @@ fn a_row_makes_an_experiment_known_everywhere() {
     assert!(done.len() == 1 && text(&done[0]).contains("What the dummy finds"), "{}", text(&done[0]));
     let json = serde_json::to_string(&Results::of(&done)).unwrap();
     assert!(json.contains("\"id\":\"dummy\""), "{json}");
+    let with_details = |cases: u64| {
+        let mut one =
+            reproduce(&Voice::silent(), &ReproduceOptions { output: None, document: None, ..options.clone() }).unwrap();
+        one[0].findings.details.insert("cases".to_owned(), cases.into());
+        one.remove(0)
+    };
+    let several = [with_details(1), with_details(2)];
+    let one = serde_json::to_value(Results::of(&several[..1])).unwrap();
+    assert_eq!(one["cases"], 1);
+    let both = serde_json::to_value(Results::of(&several)).unwrap();
+    let cases = |number: usize| both["experiments"][number]["details"]["cases"].clone();
+    assert_eq!((cases(0), cases(1)), (1.into(), 2.into()), "no experiment replaces another's: {both}");
     let read =
         |path: std::path::PathBuf| std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
     for name in ["dummy.csv", "dummy.json", "dummy.svg"] {

@@ -198,6 +198,9 @@ pub(super) struct DoneJson<'a> {
     notes: &'a [String],
     /// What came out, and why where it differs from the paper.
     discussion: &'static str,
+    /// What it says besides; of one experiment alone that stands beside `experiments`.
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    details: serde_json::Map<String, serde_json::Value>,
 }
 
 #[derive(Serialize)]
@@ -242,7 +245,8 @@ struct GroupJson<'a> {
 }
 
 impl<'a> DoneJson<'a> {
-    pub(super) fn of(done: &'a Done) -> Self {
+    /// `has_details`: with what it says besides.
+    pub(super) fn of(done: &'a Done, has_details: bool) -> Self {
         let Experiment { id, paper, place, title, setup, discussion, .. } = *done.experiment;
         let row = |row: &'a Row| RowJson {
             case: &row.case,
@@ -272,6 +276,7 @@ impl<'a> DoneJson<'a> {
             panels: done.findings.panels.iter().map(panel).collect(),
             notes: &done.findings.notes,
             discussion,
+            details: if has_details { done.findings.details.clone() } else { serde_json::Map::new() },
         }
     }
 }

@@ -53,6 +53,7 @@ mod tests {
             sources: Sources::default(),
             options: PlanOptions::default(),
             free_bytes: &[],
+            promises_whole_regions: false,
             concurrency: None,
         };
         let plan = crate::plan(PolicyName::Dummy, &request).unwrap();

@@ -13,6 +13,7 @@ mod online;
 mod papers;
 mod plan_file;
 mod predictions;
+mod promises;
 mod replicas;
 mod segments;
 mod testbed;

@@ -66,6 +66,7 @@ pub(crate) fn request<'a>(cluster: &'a Cluster, profile: &'a Profile, files: &'a
         sources: Sources::default(),
         options: PlanOptions::default(),
         free_bytes: &[],
+        promises_whole_regions: false,
         concurrency: Some(Concurrency { processes: 32, processes_per_node: 1 }),
     }
 }

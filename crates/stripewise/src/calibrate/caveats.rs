@@ -71,7 +71,9 @@ pub(super) fn of_buffered(server: &str, buffered: &Buffered) -> Vec<Caveat> {
 pub(super) fn of_classes(servers: &[ServerProfile]) -> Vec<Caveat> {
     let mut caveats = Vec::new();
     for server in servers.iter().filter(|server| server.class == ServerClass::Hdd) {
-        let ratio = server.read_random.alpha_s / server.read_sequential.alpha_s;
+        let (random_s, sequential_s) = (server.read_random.alpha_s, server.read_sequential.alpha_s);
+        // Where both begin at once there is no seek either.
+        let ratio = if random_s == sequential_s { 1.0 } else { random_s / sequential_s };
         if ratio < MIN_SEEK_RATIO {
             caveats.push(Caveat::NoSeeks { server: server.name.clone(), ratio });
         }
@@ -144,6 +146,11 @@ mod tests {
             matches!(&found[..], [Caveat::NoSeeks { server, .. }, Caveat::AlikeClasses { hdd, ssd, .. }]
                 if server == "hdd1" && hdd == "hdd1" && ssd == "ssd0"),
             "{found:?}"
+        );
+        let memory = server("hdd2", ServerClass::Hdd, 0.0, 0.0);
+        assert!(
+            matches!(&of_classes(&[memory])[..], [Caveat::NoSeeks { ratio: 1.0, .. }]),
+            "nothing begins in no time"
         );
     }
 }

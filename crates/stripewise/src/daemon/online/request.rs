@@ -20,6 +20,7 @@ pub(super) fn request<'a>(
         sources: Sources::default(),
         options,
         free_bytes: &[],
+        promises_whole_regions: true,
         concurrency: None,
     };
     let processes = request.concurrency().processes;

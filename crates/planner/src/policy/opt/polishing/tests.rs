@@ -22,6 +22,7 @@ fn with_block<T>(
         sources: Sources::default(),
         options: PlanOptions::default(),
         free_bytes: &[],
+        promises_whole_regions: false,
         concurrency: Some(Concurrency { processes: 16, processes_per_node: 1 }),
     };
     let capacity = request.capacity();

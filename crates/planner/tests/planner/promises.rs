@@ -1,0 +1,86 @@
+//! Files that end in the middle of a region: the broker promises the region all of it, and a plan puts no more on an SSD than that allows.
+
+use crate::testbed::{self, DISK, FLASH, KIB, MIB};
+use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, ServerClass};
+use stripewise_planner::{Plan, PlanRequest, PolicyName, plan};
+use stripewise_trace::FileAccess;
+
+const REGION: u64 = MIB;
+const FILE: u64 = 128 * KIB;
+
+/// Files of one region each, the later the hotter.
+fn files(count: u64) -> Vec<FileAccess> {
+    let class = testbed::class(Direction::Read, 64 * KIB, Order::Random);
+    (0..count).map(|n| testbed::file(&format!("/data/{n}"), FILE, REGION, &[class], &[&[100 * (n + 1)]])).collect()
+}
+
+fn planned(cluster: &Cluster, policy: PolicyName, files: &[FileAccess], promises_whole_regions: bool) -> Plan {
+    let profile = testbed::profile(cluster, DISK, FLASH, 1e-4, 8e-9);
+    plan(policy, &PlanRequest { promises_whole_regions, ..testbed::request(cluster, &profile, files) }).unwrap()
+}
+
+/// Files with bytes on an SSD.
+fn on_ssd(cluster: &Cluster, plan: &Plan) -> Vec<String> {
+    let is_ssd = |server: stripewise_layout::ServerId| cluster.server(server).unwrap().class == ServerClass::Ssd;
+    let has = |file: &&stripewise_planner::PlannedFile| {
+        file.initial().layout_of(RegionIndex(0)).stripes().iter().any(|stripe| is_ssd(stripe.server))
+    };
+    plan.files.iter().filter(has).map(|file| file.path.clone()).collect()
+}
+
+/// Bytes that the broker would promise on each SSD.
+fn promised(cluster: &Cluster, plan: &Plan) -> u64 {
+    let (mut most, ids) = (0, cluster.ids());
+    for id in ids.filter(|id| cluster.server(*id).unwrap().class == ServerClass::Ssd) {
+        let of_file = |file: &stripewise_planner::PlannedFile| {
+            let layout = file.initial().layout_of(RegionIndex(0)).clone();
+            let turns = layout.stripes().iter().enumerate().filter(|(_, stripe)| stripe.server == id);
+            turns.map(|(turn, _)| layout.view().object_bytes(turn, REGION)).sum::<u64>()
+        };
+        most = most.max(plan.files.iter().map(of_file).sum());
+    }
+    most
+}
+
+#[test]
+fn no_more_is_planned_on_an_ssd_than_the_broker_will_promise_there() {
+    // Space for two whole regions on each of two SSDs, or for sixteen of these files on each.
+    let cluster = testbed::cluster(4, 2, REGION, Some(2 * REGION));
+    let files = files(24);
+    for policy in ["opt", "h2dp", "random", "segment"].map(|name| name.parse::<PolicyName>().unwrap()) {
+        let plan = planned(&cluster, policy, &files, true);
+        assert!(promised(&cluster, &plan) <= 2 * REGION, "{policy}: {} promised", promised(&cluster, &plan));
+        let used = planned(&cluster, policy, &files, false);
+        if on_ssd(&cluster, &used).len() > on_ssd(&cluster, &plan).len() {
+            let note = plan.notes.iter().find(|note| note.contains("promised its full 1 MiB")).expect("it is said");
+            assert!(note.contains("plan with --region 128KiB"), "{note}");
+            assert!(
+                plan.predicted.total.time_s >= used.predicted.total.time_s,
+                "{policy}: no time is promised for what will not be"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_hottest_files_keep_their_place() {
+    let cluster = testbed::cluster(4, 2, REGION, Some(2 * REGION));
+    let plan = planned(&cluster, "opt".parse().unwrap(), &files(24), true);
+    let kept = on_ssd(&cluster, &plan);
+    assert!(!kept.is_empty() && kept.contains(&"/data/23".to_owned()), "{kept:?}");
+    assert!(!kept.contains(&"/data/0".to_owned()), "{kept:?}");
+}
+
+#[test]
+fn whole_regions_and_servers_without_a_capacity_are_planned_as_before() {
+    let class = testbed::class(Direction::Read, 64 * KIB, Order::Random);
+    let whole = [testbed::file("/data/a", 6 * REGION, REGION, &[class], &[&[50], &[40], &[30], &[20], &[10], &[5]])];
+    let cluster = testbed::cluster(4, 2, REGION, Some(2 * REGION));
+    let unlimited = testbed::cluster(4, 2, REGION, None);
+    for (cluster, files) in [(&cluster, &whole[..]), (&unlimited, &files(24)[..])] {
+        for policy in ["opt", "h2dp"].map(|name| name.parse::<PolicyName>().unwrap()) {
+            assert_eq!(planned(cluster, policy, files, true), planned(cluster, policy, files, false), "{policy}");
+        }
+    }
+    assert_eq!(cluster.region_size, ByteCount(REGION));
+}
