@@ -6,6 +6,7 @@
 
 mod beegfs;
 mod cephfs;
+mod drawn;
 #[cfg(test)]
 mod dummy;
 mod export;
@@ -20,6 +21,7 @@ mod orangefs;
 mod predicting;
 mod script;
 
+pub use drawn::Objects;
 pub use export::{check, export};
 pub use exported::{Export, ExportError, ExportRequest, ExportedFile, Loss, RefusedFile, TargetBytes};
 pub use fit::Refusal;
@@ -48,6 +50,8 @@ pub struct Native {
     lacks: fn(&Site) -> Option<String>,
     /// What the reader of the script has to know of its layouts, one sentence each.
     remarks: fn(&Site, &[FittedFile]) -> Vec<String>,
+    /// The objects of a file of one part, each of which lies on a target of the pool that the file system chooses; `None`: the layout says which target has which bytes.
+    objects: Option<fn(&Part) -> Objects>,
     /// The layout that comes nearest to what is wanted of a file.
     fit: fn(&Site, &Wanted<'_>) -> Result<NativeLayout, Refusal>,
     /// The script that sets the layouts.

@@ -36,6 +36,7 @@ pub(super) static NATIVE: Native = Native {
     mirrors: None,
     lacks: |_| None,
     remarks,
+    objects: None,
     fit,
     script,
     detect: detect::detect,

@@ -3,14 +3,15 @@
 //! **What it can express.** A data pool, a stripe unit that is a multiple of 64 KiB, the number of objects that units go to in turn, and the size of
 //! objects, a multiple of the unit. CRUSH puts each object on one of the pool's OSDs, so single OSDs are chosen only by pools that have one each.
 //!
-//! **Deviations.** Objects are spread by a hash; the layout that is predicted gives them to the pool's OSDs in turn, which loads them more evenly.
+//! **Deviations.** CRUSH's own hash is not computed: predictions draw the OSDs of objects by another one, a few times.
 //!
 //! Sources: "File layouts" of the Ceph documentation (Pacific to Squid), `ceph_file_layout` and `CEPH_MIN_STRIPE_UNIT` of ceph_fs.h.
 
 mod detect;
 
+use super::drawn::Objects;
 use super::fit::{Refusal, Wanted, even, mean, nearest_multiple};
-use super::layout::NativeLayout;
+use super::layout::{NativeLayout, Part};
 use super::script::{REPLACE, Script, Writer};
 use super::{FittedFile, Native};
 use crate::file_system::{FileSystem, Naming};
@@ -35,6 +36,7 @@ pub(super) static NATIVE: Native = Native {
     mirrors: None,
     lacks: |site| site.lacks_pools("data pools"),
     remarks: |_, _| Vec::new(),
+    objects: Some(objects),
     fit,
     script,
     detect: detect::detect,
@@ -80,14 +82,21 @@ fn fit(site: &Site, wanted: &Wanted<'_>) -> Result<NativeLayout, Refusal> {
     wanted.nearest(site, layouts.collect())
 }
 
+fn objects(part: &Part) -> Objects {
+    let unit_bytes = part.turns[0].bytes;
+    // A unit of whole objects needs no further objects in turn.
+    if unit_bytes < OBJECT {
+        Objects { unit_bytes, turns: part.turns.len() as u64, object_bytes: OBJECT.div_ceil(unit_bytes) * unit_bytes }
+    } else {
+        Objects::in_order(unit_bytes)
+    }
+}
+
 fn script(site: &Site, files: &[FittedFile]) -> Script {
     let mut writer = Writer::new(site.fs.title, files.len(), &format!("{REPLACE}\n{PRELUDE}"));
     for file in files {
         let part = &file.layout.parts[0];
-        let unit = part.turns[0].bytes;
-        // A unit of whole objects needs no further objects in turn.
-        let count = if unit < OBJECT { part.turns.len() } else { 1 };
-        let object = if unit < OBJECT { OBJECT.div_ceil(unit) * unit } else { unit };
+        let Objects { unit_bytes: unit, turns: count, object_bytes: object } = objects(part);
         let pool = part.pool.as_ref().expect("layouts of CephFS have a pool");
         let value = format!("stripe_unit={unit} stripe_count={count} object_size={object} pool={pool}");
         writer.of_file("layout", &file.path, &[value]);

@@ -26,6 +26,7 @@ pub(super) static NATIVE: Native = Native {
     mirrors: None,
     lacks: |_| None,
     remarks: |_, _| Vec::new(),
+    objects: None,
     fit,
     script,
     detect: |_, _| Err("there is none".to_owned()),

@@ -44,6 +44,7 @@ pub(super) static NATIVE: Native = Native {
     }),
     lacks: |_| None,
     remarks,
+    objects: None,
     fit: components::fit,
     script,
     detect: detect::detect,

@@ -3,12 +3,13 @@
 //! **What it can express.** The servers of a label, or of an expression of labels. Each chunk of 64 MiB lies on one of them as a whole; there are no
 //! stripes. The class of a file may be changed at any time: the master then moves the chunks.
 //!
-//! **Deviations.** The master chooses among the servers of a label by their load and space; the layout that is predicted gives them the chunks in turn.
+//! **Deviations.** The master chooses among the servers of a label by their load and space; predictions draw them at random, a few times.
 //!
 //! Sources: mfsscadmin(1) and mfssclass(1) of MooseFS 3.0, mfscreatesclass(1) of MooseFS 4.57.
 
 mod detect;
 
+use super::drawn::Objects;
 use super::fit::{Refusal, Wanted, even};
 use super::layout::NativeLayout;
 use super::script::{Script, Writer};
@@ -36,6 +37,7 @@ pub(super) static NATIVE: Native = Native {
     mirrors: None,
     lacks,
     remarks: |_, _| Vec::new(),
+    objects: Some(|_| Objects::in_order(CHUNK)),
     fit,
     script,
     detect: detect::detect,

@@ -29,6 +29,7 @@ fn planned(servers: &SiteServers, files: &[FileAccess], policy: &str) -> Plan {
         sources: Sources::default(),
         options: PlanOptions::default(),
         free_bytes: &[],
+        promises_whole_regions: false,
         concurrency: None,
     };
     plan(policy.parse::<PolicyName>().unwrap(), &request).unwrap()
