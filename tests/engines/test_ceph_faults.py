@@ -450,4 +450,4 @@ class Faults(OnPools):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

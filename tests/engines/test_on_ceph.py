@@ -341,4 +341,4 @@ class FoundOnCeph(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)
