@@ -17,6 +17,10 @@ DOCUMENTED = {
     "splice_from": {"EINVAL"},
     "splice_to": {"EINVAL"},
     "ficlone": {"EOPNOTSUPP", "EXDEV", "ENOTTY"},
+    "fiemap": {"EOPNOTSUPP"},
+    "fibmap": {"EINVAL"},
+    "resvsp": {"EOPNOTSUPP"},
+    "stream_over_managed": {"EBADF"},
     "fallocate_keep_size": {"EOPNOTSUPP"},
     "fallocate_punch_hole": {"ok"},
     "fallocate_zero_range": {"ok"},
@@ -57,8 +61,8 @@ C_FLAGS = ("-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 
 POSIX = [
     "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names", "streams",
-    "standard_streams", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors", "concurrent",
-    "rings", "forks", "wide", "walks", "numbers", "programs",
+    "standard_streams", "reopened", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors",
+    "concurrent", "rings", "forks", "wide", "walks", "numbers", "programs",
 ]
 
 

@@ -224,6 +224,28 @@ pub(crate) fn captured_flags_changed(file: Captured) {
     }
 }
 
+/// Flags of a managed descriptor changed. As [`captured_flags_changed`]: descriptors that came through `exec` have each an
+/// [`Open`] of its own and may still lead to one open file.
+pub(crate) fn managed_flags_changed(identity: (u64, u64)) {
+    for descriptor in range() {
+        let word = word_of(descriptor);
+        if word & KIND != MANAGED {
+            continue;
+        }
+        let is_same = || word_of(descriptor) == word;
+        let Some(open) = managed::pin(open_of(word), is_same).filter(|open| open.identity() == identity) else {
+            continue;
+        };
+        // SAFETY: of the table; if it was closed meanwhile the kernel says so, or the word is another one.
+        let borrowed = unsafe { rustix::fd::BorrowedFd::borrow_raw(descriptor) };
+        if let Ok(flags) = rustix::fs::fcntl_getfl(borrowed)
+            && is_same()
+        {
+            open.flags_changed(flags.bits() as c_int);
+        }
+    }
+}
+
 /// The caller has counted the descriptor in `open` already.
 pub(crate) fn set_managed(descriptor: c_int, open: &'static Open) {
     replace(descriptor, std::ptr::from_ref(open) as u64 | MANAGED);

@@ -7,6 +7,7 @@ pub(crate) mod data;
 pub(crate) mod exec;
 pub(crate) mod extent;
 mod failure;
+mod foreign;
 pub(crate) mod limit;
 pub(crate) mod load;
 pub(crate) mod map;
@@ -30,7 +31,7 @@ pub(crate) use crate::managed::{
 use crate::capture;
 use crate::descriptors;
 use crate::process::{self, Level};
-use libc::{c_int, c_ulong, c_void};
+use libc::{c_int, c_uint, c_ulong, c_void};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
@@ -188,14 +189,43 @@ pub(crate) fn refuses_flags(descriptor: c_int, flags: c_int) -> Option<Errno> {
 /// `F_SETFL` succeeded.
 pub(crate) fn flags_changed(open: &Open, flags: c_int) {
     open.flags_changed(flags);
+    if process::owns_tables() {
+        descriptors::managed_flags_changed(open.identity());
+    }
 }
 
-pub(crate) const FICLONE: c_ulong = 0x4004_9409;
-pub(crate) const FICLONERANGE: c_ulong = 0x4020_940d;
-pub(crate) const FIDEDUPERANGE: c_ulong = 0xc018_9436;
-pub(crate) const FIONREAD: c_ulong = 0x541b;
+const FICLONE: c_uint = 0x4004_9409;
+const FICLONERANGE: c_uint = 0x4020_940d;
+const FIDEDUPERANGE: c_uint = 0xc018_9436;
+const FIONREAD: c_uint = 0x541b;
+const FIBMAP: c_uint = 1;
+const FS_IOC_FIEMAP: c_uint = 0xc020_660b;
+/// The ways to allocate and free space that came from XFS, with offsets of 32 and of 64 bits.
+const FS_IOC_RESVSP: c_uint = 0x4030_5828;
+const FS_IOC_UNRESVSP: c_uint = 0x4030_5829;
+const FS_IOC_RESVSP64: c_uint = 0x4030_582a;
+const FS_IOC_UNRESVSP64: c_uint = 0x4030_582b;
+const FS_IOC_ZERO_RANGE: c_uint = 0x4030_5839;
 
-/// An `ioctl` that concerns the bytes of a file; none when no managed file is meant.
+/// Whether a request of `ioctl` concerns the bytes of a file. The kernel takes the lower half of the register.
+pub(crate) fn concerns_bytes(request: c_ulong) -> bool {
+    matches!(
+        request as c_uint,
+        FICLONE
+            | FICLONERANGE
+            | FIDEDUPERANGE
+            | FIONREAD
+            | FIBMAP
+            | FS_IOC_FIEMAP
+            | FS_IOC_RESVSP
+            | FS_IOC_UNRESVSP
+            | FS_IOC_RESVSP64
+            | FS_IOC_UNRESVSP64
+            | FS_IOC_ZERO_RANGE
+    )
+}
+
+/// An `ioctl` that [`concerns_bytes`]; none when no managed file is meant.
 ///
 /// # Safety
 /// `argument` is what the request asks for.
@@ -205,7 +235,13 @@ pub(crate) unsafe fn control(descriptor: c_int, request: c_ulong, argument: *mut
         Known::Managed(open) => Some(open),
         _ => None,
     };
+    let request = request as c_uint;
     match request {
+        // The stub's extents are not the file's: as a file system that has no such call says it.
+        FIBMAP => managed(descriptor).map(|_| Err(Errno::INVAL)),
+        FS_IOC_FIEMAP | FS_IOC_RESVSP | FS_IOC_UNRESVSP | FS_IOC_RESVSP64 | FS_IOC_UNRESVSP64 | FS_IOC_ZERO_RANGE => {
+            managed(descriptor).map(|_| Err(Errno::OPNOTSUPP))
+        }
         // The source is the argument itself, or its first field.
         FICLONE => (managed(descriptor).is_some() || managed(argument as usize as c_int).is_some())
             .then_some(Err(Errno::OPNOTSUPP)),

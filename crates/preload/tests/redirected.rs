@@ -227,6 +227,17 @@ fn observers_see_what_every_write_waited_for() {
     assert!(child.wait().unwrap().success());
 }
 
+/// The position stays behind what another thread was told is written, and so does what is written next.
+#[test]
+fn a_short_write_gives_no_position_back_that_another_write_has_passed() {
+    let scratch = scratch();
+    let program = support::compile("cc", "passed", scratch.path());
+    let bed = bed::Bed::new(scratch.path(), bed::REGION_BYTES, 4096);
+    let mut command = support::preloaded(&program);
+    let output = support::run(command.current_dir(&bed.data).env("STRIPEWISE_STATE", &bed.state));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "12\n");
+}
+
 #[test]
 fn files_are_created_where_the_file_system_lacks_what_that_takes_or_refused_where_it_lacks_all() {
     let scratch = scratch();

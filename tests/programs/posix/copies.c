@@ -1,6 +1,7 @@
 /* sendfile, copy_file_range, splice, FICLONE: each either does its work or fails as the kernel does where it cannot,
  * so that the caller falls back to read and write, as this program does. The files must come out the same. */
 #include "transcript.h"
+#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
@@ -23,6 +24,27 @@ static void copy_by_hand(int from, int to, off_t offset, size_t bytes)
 static int fresh(const char *path)
 {
     return open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+}
+
+/* As cp did before coreutils 9: only what the file system calls an extent. */
+static void copy_by_extents(int from, int to, off_t size)
+{
+    enum { MOST = 16 };
+    struct fiemap *map = calloc(1, sizeof *map + MOST * sizeof(struct fiemap_extent));
+    map->fm_length = FIEMAP_MAX_OFFSET;
+    map->fm_flags = FIEMAP_FLAG_SYNC;
+    map->fm_extent_count = MOST;
+    if (TAGGED("fiemap", ioctl(from, FS_IOC_FIEMAP, map)) < 0)
+        copy_by_hand(from, to, 0, (size_t)size);
+    else
+        for (unsigned i = 0; i < map->fm_mapped_extents; i++) {
+            off_t offset = (off_t)map->fm_extents[i].fe_logical, left = size - offset;
+            off_t bytes = (off_t)map->fm_extents[i].fe_length;
+            lseek(to, offset, SEEK_SET);
+            copy_by_hand(from, to, offset, (size_t)(bytes < left ? bytes : left));
+        }
+    CALL(ftruncate(to, size));
+    free(map);
 }
 
 int main(void)
@@ -73,6 +95,24 @@ int main(void)
     if (TAGGED("ficlone", ioctl(to, FICLONE, from)) < 0)
         copy_by_hand(from, to, 0, BYTES);
     show_file("by_clone");
+
+    int sparse = fresh("sparse");
+    CALL(pwrite(sparse, data, 100000, 0));
+    CALL(pwrite(sparse, data, 50000, 1000000));
+    copy_by_extents(sparse, fresh("by_extents"), 1050000);
+    show_file("by_extents");
+    int block = 0;
+    TAGGED("fibmap", ioctl(sparse, FIBMAP, &block));
+    struct {
+        int16_t type, whence;
+        int64_t start, length;
+        int32_t system;
+        uint32_t process;
+        int32_t pad[4];
+    } space = {.length = 4096}; /* the kernel's space_resv, which no header has */
+    TAGGED("resvsp", ioctl(sparse, _IOW('X', 42, space), &space));
+    show_file("sparse");
+
     int unreadable = (int)CALL(open("from", O_WRONLY));
     CALL(lseek(to, 0, SEEK_SET));
     CALL(sendfile(to, unreadable, NULL, 10));

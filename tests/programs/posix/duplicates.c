@@ -6,8 +6,29 @@ static void positions(const char *when, int a, int b)
     say("%s: %lld %lld", when, (long long)lseek(a, 0, SEEK_CUR), (long long)lseek(b, 0, SEEK_CUR));
 }
 
-int main(void)
+/* Three names of one open file description, found after exec, so that the program was not there when they were made. */
+static int inherited(void)
 {
+    for (int fd = 40; fd < 43; fd++)
+        CALL(lseek(fd, 0, SEEK_CUR));
+    CALL(fcntl(40, F_SETFL, O_APPEND));
+    CALL(fcntl(41, F_GETFL) & O_APPEND);
+    CALL(lseek(41, 0, SEEK_SET));
+    CALL(write(41, "X", 1));
+    show_file("inherited");
+    CALL(fcntl(41, F_SETFL, 0));
+    CALL(lseek(42, 0, SEEK_SET));
+    CALL(write(42, "Y", 1));
+    CALL(lseek(43, 0, SEEK_SET)); /* another description of the file, which appends on */
+    CALL(write(43, "Z", 1));
+    show_file("inherited");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return inherited();
     char buffer[64];
     int fd = (int)CALL(open("f", O_RDWR | O_CREAT | O_TRUNC, 0644));
     CALL(write(fd, "abcdefghijklmnopqrstuvwxyz", 26));
@@ -72,6 +93,18 @@ int main(void)
     CALL(close_range(60, 41, 0));
     CALL(read(40, buffer, 4));
     show_file("f");
+    CALL(dup2((int)CALL(open("inherited", O_RDWR | O_CREAT | O_TRUNC, 0644)), 40));
+    CALL(write(40, "0123456789", 10));
+    CALL(dup2(40, 41));
+    CALL(dup2(40, 42));
+    CALL(dup2((int)CALL(open("inherited", O_RDWR | O_APPEND)), 43));
+    child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", argv[0], "inherited", (char *)NULL);
+        _exit(127);
+    }
+    waitpid(child, &status, 0);
+    show_child(status);
     closefrom(40);
     CALL(read(40, buffer, 1));
     return 0;

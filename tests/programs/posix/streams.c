@@ -120,6 +120,33 @@ int main(void)
     show_child(status);
     CALL(fclose(f));
     show_file("lines");
+    /* A file on the descriptor of a stream of libc's own: the stream writes it, or fails and leaves it alone; and then
+     * the stream's first file again. */
+    f = tmpfile();
+    fd = (int)CALL(open("over", O_RDWR | O_CREAT | O_TRUNC, 0644));
+    int number = fileno(f), kept = dup(number);
+    CALL(fputs("before", f));
+    CALL(fflush(f));
+    CALL(dup2(fd, number) == number);
+    CALL(fputs(" over", f));
+    CALL(fileno(f) == number);
+    if (TAGGED("stream_over_managed", fflush(f)) != 0) {
+        __fpurge(f);
+        clearerr(f);
+        if (write(fileno(f), " over", 5) != 5)
+            return 1;
+    }
+    show_file("over");
+    CALL(dup2(kept, number) == number);
+    CALL(fputs(" and after", f));
+    rewind(f);
+    memset(buffer, 0, sizeof buffer);
+    CALL(fread(buffer, 1, sizeof buffer, f));
+    say("%s", buffer);
+    CALL(dup2(fd, number) == number);
+    CALL(fclose(f));
+    CALL(fcntl(number, F_GETFD));
+    show_file("over");
     /* A stream left open is flushed by exit. */
     f = opened("left", "w");
     fputs("flushed at exit", f);

@@ -51,6 +51,15 @@ fn copy(from: c_int, to: c_int) {
     }
 }
 
+/// After `to` was to become another name of `from`, with this result.
+fn replaced(from: c_int, to: c_int, result: c_int) {
+    if result >= 0 {
+        copy(from, result);
+    } else {
+        redirect::stdio::not_replaced(to);
+    }
+}
+
 /// After `F_SETFL`, which answered `result`. What writes wait for is recorded where it changed.
 fn flags_set(descriptor: c_int, flags: c_int, result: c_int, start: Ticks) {
     if result != 0 {
@@ -176,7 +185,7 @@ interpose! {
         redirect::stdio::before_replacing(from, to);
         let result = real(from, to);
         let _errno = process::Errno::keep();
-        copy(from, result);
+        replaced(from, to, result);
         result
     }
 
@@ -191,7 +200,7 @@ interpose! {
         redirect::stdio::before_replacing(from, to);
         let result = real(from, to, flags);
         let _errno = process::Errno::keep();
-        copy(from, result);
+        replaced(from, to, result);
         result
     }
 
@@ -222,7 +231,7 @@ interpose! {
 
     fn ioctl[] (fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int |real| {
         // Nearly all are terminals and sockets: only what concerns the bytes of a file is looked at.
-        if matches!(request, redirect::FICLONE | redirect::FICLONERANGE | redirect::FIDEDUPERANGE | redirect::FIONREAD)
+        if redirect::concerns_bytes(request)
             && let Some(result) = redirect::control(fd, request, argument)
         {
             return match result {

@@ -41,6 +41,15 @@ fn plan(directory: c_int, path: &CStr, flags: c_int) -> Plan {
     Plan { flags: if truncate { flags & !libc::O_TRUNC } else { flags }, truncate, created }
 }
 
+/// A program that closes one of the first three descriptors gets its number for the next file that it opens, and the
+/// stream goes on with that.
+fn replace_standard(opened: c_int) {
+    if (0..3).contains(&opened) && process::is_active() && !Inside::is_set() && process::owns_tables() {
+        let _errno = process::Errno::keep();
+        redirect::stdio::descriptor_replaced(opened);
+    }
+}
+
 /// Opens that find a file removed under them, one after the other, before it is said not to be there.
 const MAX_REMOVED: usize = 64;
 
@@ -58,6 +67,7 @@ unsafe fn open_with(
     for _ in 0..MAX_REMOVED {
         // SAFETY: as promised.
         if let Some(result) = unsafe { try_open(call, directory, path, flags, mode, &real) } {
+            replace_standard(result);
             return result;
         }
     }

@@ -327,7 +327,7 @@ interpose! {
         if !process::is_active() || stream.is_null() {
             return real(stream);
         }
-        redirected::closing(stream);
+        let lost = redirected::closing(stream).err();
         let start = capture::now();
         let key = key_of(stream);
         if let Some(key) = key {
@@ -347,7 +347,11 @@ interpose! {
         if let Some(key) = key {
             capture::event(Call::Fclose, key, NO_OFFSET, 0, start, i64::from(result));
         }
-        result
+        match lost {
+            // Answered as EOF, which is -1.
+            Some(errno) if result == 0 => process::fail(errno),
+            _ => result,
+        }
     }
 
     fn fread[] (buffer: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t |real| {
@@ -404,7 +408,7 @@ interpose! {
     }
 
     fn fileno[fileno_unlocked] (stream: *mut FILE) -> c_int |real| {
-        match redirected::descriptor_of(stream) {
+        match redirected::descriptor_of(stream).or_else(|| redirected::number_of(stream)) {
             Some(descriptor) => descriptor,
             None => real(stream),
         }

@@ -3,7 +3,8 @@
 //! The position is the kernel's own offset of the stub's open file description, which may lie far beyond the stub's
 //! end. A call at the position first moves the offset on by what it wants, in one `lseek`, which the kernel does for
 //! one caller at a time: so threads and processes that share a description get different bytes without any lock of
-//! ours. What then was not to be had (the end of the file, an error) is given back.
+//! ours. What then was not to be had (the end of the file, an error) is given back; by a write only if nobody has taken
+//! what follows meanwhile.
 
 use super::failure::failed;
 use super::{Moved, Open, limit};
@@ -97,6 +98,20 @@ fn take(descriptor: c_int, bytes: u64) -> Result<u64, Errno> {
 fn give_back(descriptor: c_int, bytes: u64) {
     if bytes > 0 {
         let _ = rustix::fs::seek(borrow(descriptor), SeekFrom::Current(-(bytes as i64)));
+    }
+}
+
+/// Gives back the last `bytes` of what a write took up to `end`, unless another caller has moved the position since: a
+/// write that comes later would land on what that one was told is written. A gap is left then.
+fn give_back_unless_passed(descriptor: c_int, end: u64, bytes: u64) {
+    let position = || rustix::fs::seek(borrow(descriptor), SeekFrom::Current(0));
+    if bytes == 0 || position() != Ok(end) {
+        return;
+    }
+    let now = rustix::fs::seek(borrow(descriptor), SeekFrom::Current(-(bytes as i64)));
+    if now.is_ok_and(|now| now != end - bytes) {
+        // Taken between the two calls.
+        let _ = rustix::fs::seek(borrow(descriptor), SeekFrom::Current(bytes as i64));
     }
 }
 
@@ -198,7 +213,7 @@ fn write_in(
     };
     let bytes = *result.as_ref().unwrap_or(&0);
     if let At::Position = at {
-        give_back(descriptor, wanted - bytes as u64);
+        give_back_unless_passed(descriptor, offset + wanted, wanted - bytes as u64);
     }
     result.map(|bytes| Moved { offset, bytes })
 }

@@ -6,10 +6,13 @@
 //! at a cookie stream, and back when the descriptor becomes something else. Meanwhile the stream it pointed at has no
 //! descriptor, so what still uses it by address gets EBADF and not the stub; C++'s streams are led along (`cxx`).
 
+pub(crate) use super::foreign::number_of;
 pub(crate) use super::streams::descriptor_of;
 
+use super::foreign::{fileno_of, give_descriptor, move_pending, return_to_close, set_fileno, take_descriptor};
 use super::streams::{self, forget};
 use crate::descriptors::{self, Known, lookup};
+use crate::managed::link::descriptor_path;
 use crate::process::{self, Inside};
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use std::ffi::CStr;
@@ -172,82 +175,164 @@ pub(crate) fn reopen(
     opener: Opener,
     real: impl FnOnce(*mut FILE) -> *mut FILE,
 ) -> Option<*mut FILE> {
-    let standard = STANDARD.iter().position(|standard| {
-        // SAFETY: libc's variables.
-        stream == unsafe { *standard.variable() } || stream == standard.original.load(Ordering::Acquire)
-    });
-    let concerns = !path.is_null() && {
-        // SAFETY: the program's strings.
-        let (name, mode) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(mode)) };
+    let standard = STANDARD.iter().position(|standard| standard.is_reached_by(stream));
+    let own = match standard {
+        Some(number) if STANDARD[number].is_swapped() => Some(number as c_int),
+        _ => descriptor_of(stream),
+    };
+    // SAFETY: the program's string.
+    let flags = flags_of(unsafe { CStr::from_ptr(mode) }.to_bytes());
+    if path.is_null() {
+        // The same file once more, as libc does it, but by our own open.
+        let Some(descriptor) = own else {
+            let _ = return_to_close(stream);
+            return None;
+        };
+        let link = descriptor_path(None, descriptor);
+        // It is there, if maybe no longer under the name that the link shows: nothing is to be created.
+        let creates = |flags: c_int| if flags & libc::O_EXCL == 0 { libc::O_CREAT } else { 0 };
+        let wanted =
+            Wanted { path: link.as_c_str().as_ptr(), flags: flags.map(|flags| flags & !creates(flags)), opener };
+        return Some(match standard {
+            Some(number) => lead_standard(number, &wanted),
+            None => lead_elsewhere(stream, descriptor, &wanted),
+        });
+    }
+    let concerns = {
+        // SAFETY: the program's string.
+        let name = unsafe { CStr::from_ptr(path) };
         let _errno = process::Errno::keep();
         let _inside = Inside::enter()?;
-        let creates = flags_of(mode.to_bytes()).is_some_and(|flags| flags & libc::O_CREAT != 0);
+        let creates = flags.is_some_and(|flags| flags & libc::O_CREAT != 0);
         super::may_be_stub(libc::AT_FDCWD, name) || creates && super::open::would_create(libc::AT_FDCWD, name)
     };
-    let own = descriptor_of(stream);
-    if !concerns && own.is_none() {
-        return None;
-    }
-    let Some(number) = standard else {
-        let Some(descriptor) = own.filter(|_| !path.is_null()) else {
+    let wanted = Wanted { path, flags, opener };
+    match (standard, own) {
+        (Some(number), _) if concerns => Some(lead_standard(number, &wanted)),
+        (Some(number), Some(_)) => Some(lead_back(number, real)),
+        (None, Some(descriptor)) => Some(lead_elsewhere(stream, descriptor, &wanted)),
+        (None, None) if concerns => {
             // An ordinary stream cannot become one of ours at its address, and the address is what `freopen` promises
             // to keep.
             process::fail(rustix::io::Errno::OPNOTSUPP);
-            return Some(std::ptr::null_mut());
-        };
-        return Some(lead_elsewhere(stream, descriptor, path, mode, opener));
-    };
-    if !concerns {
-        restore(number);
-        let original = STANDARD[number].original_or_current();
-        return Some(real(original));
-    }
-    // SAFETY: libc's variable is a stream; then our own calls on the program's path.
-    unsafe {
-        libc::fflush(*STANDARD[number].variable());
-        let flags = flags_of(CStr::from_ptr(mode).to_bytes())?;
-        let opened = opener(path, flags);
-        if opened < 0 {
-            return Some(std::ptr::null_mut());
+            Some(std::ptr::null_mut())
         }
-        if opened != number as c_int {
-            libc::dup2(opened, number as c_int);
-            libc::close(opened);
-        } else {
-            descriptor_replaced(opened);
+        (_, None) => {
+            let _ = return_to_close(stream);
+            None
         }
-        Some(*STANDARD[number].variable())
     }
 }
 
-/// Opens another file under a stream of ours, which goes on at its address, on its descriptor.
-fn lead_elsewhere(
-    stream: *mut FILE,
-    descriptor: c_int,
+/// What `freopen` is to open.
+struct Wanted {
     path: *const c_char,
-    mode: *const c_char,
+    /// None where the mode is none.
+    flags: Option<c_int>,
     opener: Opener,
-) -> *mut FILE {
+}
+
+impl Wanted {
+    /// The descriptor and its flags; none, and `errno`, where there is none.
+    fn open(&self) -> Option<(c_int, c_int)> {
+        let Some(flags) = self.flags else {
+            process::fail(rustix::io::Errno::INVAL);
+            return None;
+        };
+        // SAFETY: our own open, with the program's path or one of this process's links.
+        let opened = unsafe { (self.opener)(self.path, flags) };
+        (opened >= 0).then_some((opened, flags))
+    }
+}
+
+/// Opens a file under a standard stream, which may have been ours before.
+fn lead_standard(number: usize, wanted: &Wanted) -> *mut FILE {
+    let standard = &STANDARD[number];
+    let descriptor = number as c_int;
+    // SAFETY: an open stream; then our own calls.
+    unsafe {
+        libc::fflush(standard.current());
+        let opened = wanted.open();
+        // What could not be written, or was read ahead, is not the new file's.
+        __fpurge(standard.current());
+        let Some((opened, flags)) = opened else {
+            // Closed, as libc leaves a stream that it could not open again.
+            let _errno = process::Errno::keep();
+            let original = standard.original_or_current();
+            restore(number);
+            set_fileno(original, -1);
+            libc::close(descriptor);
+            return std::ptr::null_mut();
+        };
+        if opened == descriptor {
+            descriptor_replaced(opened);
+        } else {
+            libc::dup3(opened, descriptor, flags & libc::O_CLOEXEC);
+            libc::close(opened);
+        }
+        let stream = standard.current();
+        if !standard.is_swapped() {
+            // An ordinary file after all, under a stream that may have been closed.
+            set_fileno(stream, descriptor);
+        }
+        begin_again(stream, flags);
+        stream
+    }
+}
+
+/// An ordinary file for a standard stream of ours: libc opens it under its own.
+fn lead_back(number: usize, real: impl FnOnce(*mut FILE) -> *mut FILE) -> *mut FILE {
+    let standard = &STANDARD[number];
+    // libc replaces the descriptor by calls of its own, so the table learns of it here; again afterwards, because
+    // another thread may have looked at it in between.
+    let forget_descriptor = || {
+        if process::owns_tables() {
+            descriptors::forget(number as c_int);
+        }
+    };
+    let original = standard.original_or_current();
+    // SAFETY: an open stream.
+    unsafe {
+        libc::fflush(standard.current());
+        __fpurge(standard.current());
+    }
+    restore(number);
+    forget_descriptor();
+    let stream = real(original);
+    let _errno = process::Errno::keep();
+    forget_descriptor();
+    stream
+}
+
+/// Opens another file under a stream of ours, which goes on at its address, on its descriptor.
+fn lead_elsewhere(stream: *mut FILE, descriptor: c_int, wanted: &Wanted) -> *mut FILE {
+    // SAFETY: the program's stream.
+    unsafe {
+        libc::fflush(stream);
+        let Some((opened, flags)) = wanted.open() else {
+            let _errno = process::Errno::keep();
+            libc::fclose(stream);
+            return std::ptr::null_mut();
+        };
+        __fpurge(stream);
+        libc::dup3(opened, descriptor, flags & libc::O_CLOEXEC);
+        libc::close(opened);
+        begin_again(stream, flags);
+    }
+    stream
+}
+
+/// A stream without anything in its buffer goes on with another file, opened with these flags.
+///
+/// # Safety
+/// An open stream.
+unsafe fn begin_again(stream: *mut FILE, flags: c_int) {
     // `_flags` is the first field of glibc's stream; the bits have stood since 1997.
     const NO_READS: c_int = 4;
     const NO_WRITES: c_int = 8;
     const APPENDING: c_int = 0x1000;
-    // SAFETY: the program's stream and strings.
+    // SAFETY: the caller's promise.
     unsafe {
-        libc::fflush(stream);
-        let Some(flags) = flags_of(CStr::from_ptr(mode).to_bytes()) else {
-            process::fail(rustix::io::Errno::INVAL);
-            return std::ptr::null_mut();
-        };
-        let opened = opener(path, flags);
-        if opened < 0 {
-            let _errno = process::Errno::keep();
-            libc::fclose(stream);
-            return std::ptr::null_mut();
-        }
-        __fpurge(stream);
-        libc::dup3(opened, descriptor, flags & libc::O_CLOEXEC);
-        libc::close(opened);
         libc::clearerr(stream);
         let bits = stream.cast::<c_int>();
         let access = match flags & libc::O_ACCMODE {
@@ -259,30 +344,43 @@ fn lead_elsewhere(
         *bits = *bits & !(NO_READS | NO_WRITES | APPENDING) | access | appending;
         libc::fseeko(stream, 0, if appending != 0 { libc::SEEK_END } else { libc::SEEK_SET });
     }
-    stream
+    if let Some(descriptor) = descriptor_of(stream)
+        && let Some(place) = streams::place(descriptor)
+    {
+        // Neither oriented nor within a character.
+        place.begin(descriptor, stream);
+    }
 }
 
-/// A stream is about to be closed by the program.
-pub(crate) fn closing(stream: *mut FILE) {
+/// A stream is about to be closed by the program; an error if that loses what was to be written.
+pub(crate) fn closing(stream: *mut FILE) -> Result<(), rustix::io::Errno> {
+    if let Some(standard) = STANDARD.iter().find(|standard| standard.stand_in.load(Ordering::Acquire) == stream) {
+        // It is gone after this. libc's has no descriptor: it is closed, too.
+        standard.end();
+    }
     if let Some(descriptor) = descriptor_of(stream) {
         forget(descriptor);
     }
+    return_to_close(stream)
 }
 
 /// One of the three streams that libc has from the start.
 struct Standard {
     /// What the variable pointed at, while it points at ours.
     original: AtomicPtr<FILE>,
+    /// Ours meanwhile.
+    stand_in: AtomicPtr<FILE>,
     number: usize,
 }
 
-static STANDARD: [Standard; 3] = [
-    Standard { original: AtomicPtr::new(std::ptr::null_mut()), number: 0 },
-    Standard { original: AtomicPtr::new(std::ptr::null_mut()), number: 1 },
-    Standard { original: AtomicPtr::new(std::ptr::null_mut()), number: 2 },
-];
+static STANDARD: [Standard; 3] = [Standard::new(0), Standard::new(1), Standard::new(2)];
 
 impl Standard {
+    const fn new(number: usize) -> Self {
+        let (original, stand_in) = (AtomicPtr::new(std::ptr::null_mut()), AtomicPtr::new(std::ptr::null_mut()));
+        Self { original, stand_in, number }
+    }
+
     fn variable(&self) -> *mut *mut FILE {
         match self.number {
             0 => &raw mut stdin,
@@ -291,26 +389,48 @@ impl Standard {
         }
     }
 
-    fn original_or_current(&self) -> *mut FILE {
-        let original = self.original.load(Ordering::Acquire);
+    /// Whether a program that uses `stream` means this one. The variable may point at a stream of another descriptor, if
+    /// the program has set it.
+    fn is_reached_by(&self, stream: *mut FILE) -> bool {
+        if self.is_swapped() {
+            return [&self.original, &self.stand_in].iter().any(|known| known.load(Ordering::Acquire) == stream);
+        }
+        // SAFETY: libc's variable, and with that an open stream, or one of libc's that was closed, which has -1.
+        unsafe { stream == *self.variable() && (fileno_of(stream) == self.number as c_int || fileno_of(stream) == -1) }
+    }
+
+    /// The stream that the descriptor is used by.
+    fn current(&self) -> *mut FILE {
         // SAFETY: libc's variable.
-        if original.is_null() { unsafe { *self.variable() } } else { original }
+        if self.is_swapped() { self.stand_in.load(Ordering::Acquire) } else { unsafe { *self.variable() } }
+    }
+
+    /// libc's own.
+    fn original_or_current(&self) -> *mut FILE {
+        if self.is_swapped() { self.original.load(Ordering::Acquire) } else { self.current() }
+    }
+
+    /// The variable leads to libc's own stream again: this and ours, which nothing leads to any more; none if it did
+    /// already.
+    fn end(&self) -> Option<(*mut FILE, *mut FILE)> {
+        let original = self.original.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        let stand_in = self.stand_in.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if original.is_null() {
+            return None;
+        }
+        // SAFETY: libc's variable. A program that has set it means what it set.
+        unsafe {
+            if *self.variable() == stand_in {
+                *self.variable() = original;
+            }
+        }
+        super::cxx::lead(stand_in, original);
+        Some((original, stand_in))
     }
 
     fn is_swapped(&self) -> bool {
         !self.original.load(Ordering::Acquire).is_null()
     }
-}
-
-/// Where glibc keeps a stream's descriptor (`_fileno` of `struct _IO_FILE`, unchanged since 1997 and part of its
-/// binary interface).
-const FILENO_AT: usize = 112;
-
-/// # Safety
-/// `stream` is one of libc's three.
-unsafe fn set_fileno(stream: *mut FILE, descriptor: c_int) {
-    // SAFETY: within the object; see above.
-    unsafe { stream.cast::<u8>().add(FILENO_AT).cast::<c_int>().write(descriptor) }
 }
 
 fn swap(number: usize) {
@@ -323,13 +443,16 @@ fn swap(number: usize) {
     if stream.is_null() {
         return;
     }
-    // SAFETY: libc's variable and stream. What the stream held was flushed when its descriptor was replaced.
+    // SAFETY: libc's variable and stream.
     unsafe {
         if number == 2 {
             libc::setvbuf(stream, std::ptr::null_mut(), libc::_IONBF, 0);
         }
         let original = *standard.variable();
+        // Flushed, if the descriptor was replaced; not if it was closed before.
+        move_pending(original, stream);
         set_fileno(original, -1);
+        standard.stand_in.store(stream, Ordering::Release);
         standard.original.store(original, Ordering::Release);
         *standard.variable() = stream;
         super::cxx::lead(original, stream);
@@ -337,17 +460,13 @@ fn swap(number: usize) {
 }
 
 fn restore(number: usize) {
-    let standard = &STANDARD[number];
-    let original = standard.original.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    if original.is_null() {
-        return;
-    }
+    let Some((original, stand_in)) = STANDARD[number].end() else { return };
     forget(number as c_int);
-    // SAFETY: libc's variable and stream. Our own stays allocated: the program may hold its address.
+    // SAFETY: open streams. Our own stays allocated, and empty, for it is flushed at the end: the program may hold its
+    // address.
     unsafe {
-        super::cxx::lead(*standard.variable(), original);
-        *standard.variable() = original;
         set_fileno(original, number as c_int);
+        move_pending(stand_in, original);
     }
 }
 
@@ -368,22 +487,38 @@ pub(crate) fn before_replacing(from: c_int, to: c_int) {
     if !super::is_on() || Inside::is_set() || !process::owns_tables() {
         return;
     }
-    let Some(standard) = STANDARD.get(to as usize).filter(|_| to >= 0) else { return };
-    if standard.is_swapped() || matches!(lookup(from), Known::Managed(_)) {
+    let is_managed = || matches!(lookup(from), Known::Managed(_));
+    let standard = STANDARD.get(to as usize);
+    if let Some(standard) = standard
+        && (standard.is_swapped() || is_managed())
+    {
         let _errno = process::Errno::keep();
         // SAFETY: libc's variable is an open stream.
         unsafe { libc::fflush(*standard.variable()) };
+    }
+    // The standard stream of that number has its turn when the descriptor is replaced.
+    let but = standard.map_or(std::ptr::null_mut(), Standard::current);
+    take_descriptor(to, but, is_managed);
+}
+
+/// A descriptor did not become another file, after [`before_replacing`].
+pub(crate) fn not_replaced(descriptor: c_int) {
+    if descriptors::managed_open(descriptor).is_none() {
+        give_descriptor(descriptor);
     }
 }
 
 /// A descriptor became another file.
 pub(crate) fn descriptor_replaced(descriptor: c_int) {
-    if !super::is_on() || !(0..3).contains(&descriptor) {
+    if !super::is_on() {
         return;
     }
-    if descriptors::managed_open(descriptor).is_some() {
+    if descriptors::managed_open(descriptor).is_none() {
+        give_descriptor(descriptor);
+        if (0..3).contains(&descriptor) {
+            restore(descriptor as usize);
+        }
+    } else if (0..3).contains(&descriptor) {
         swap(descriptor as usize);
-    } else {
-        restore(descriptor as usize);
     }
 }
