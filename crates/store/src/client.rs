@@ -21,6 +21,8 @@ mod options;
 pub mod record_locks;
 pub(crate) mod rings;
 pub(crate) mod servers;
+#[cfg(test)]
+pub(crate) mod stand_in;
 pub(crate) mod stub;
 
 pub use connection::SOCKET_NAME;
@@ -392,12 +394,15 @@ impl Core {
 
     /// Looks whether the broker is there, and for a successor if not. For those who wait for something that a broker must do.
     pub(crate) fn check_broker(&self) -> Result<(), ClientError> {
-        let mut control = self.control();
+        self.check_broker_locked(&mut self.control())
+    }
+
+    fn check_broker_locked(&self, control: &mut Control) -> Result<(), ClientError> {
         if control.connection.as_ref().is_some_and(|connection| !connection.is_lost()) {
             return Ok(());
         }
         control.connection = None;
-        self.reconnect(&mut control)
+        self.reconnect(control)
     }
 }
 

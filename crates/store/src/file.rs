@@ -35,6 +35,8 @@ mod retry;
 mod space;
 mod sub_request;
 mod syncing;
+#[cfg(test)]
+mod tests;
 mod together;
 mod transfer;
 mod trial;
@@ -226,7 +228,8 @@ impl StripedFile {
     /// As [`Self::write_at`], in a mode.
     ///
     /// # Errors
-    /// As [`Self::write_at`].
+    /// As [`Self::write_at`]; and if a server failed a part of a durable write, whatever was written of it: that may have been said of bytes of earlier
+    /// writes, and is said once.
     pub fn write_with(&self, offset: FileOffset, buffers: &[IoSlice<'_>], mode: IoMode) -> Result<usize, FileError> {
         self.requests().write(Start::At(offset), buffers, mode).map(|(_, bytes)| bytes)
     }

@@ -28,6 +28,7 @@ pub mod protocol;
 pub mod server;
 pub mod shared;
 pub mod signals;
+pub mod size_limit;
 pub mod state;
 pub mod stub;
 pub mod times;

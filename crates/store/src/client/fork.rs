@@ -16,6 +16,7 @@ use super::{Client, Control, Core};
 use crate::descriptors::{self, Descriptor};
 use crate::protocol::Event;
 use crate::shared::processes::Processes;
+use crate::size_limit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -97,8 +98,9 @@ pub fn before_fork(clients: &[Client]) {
         core.objects.take_for_fork();
         guard_files(core);
     }
-    // One lock for all, which making a guard takes as well.
+    // Each one lock for all; the first is taken by making a guard as well.
     descriptors::take_for_fork();
+    size_limit::take_for_fork();
 }
 
 /// [`Client::after_fork_in_parent`] of the same clients.
@@ -179,6 +181,7 @@ fn guard_files(core: &Core) {
 }
 
 fn free_locks(clients: &[Client]) {
+    size_limit::free_after_fork();
     descriptors::free_after_fork();
     for Client { core } in clients {
         core.objects.free_after_fork();

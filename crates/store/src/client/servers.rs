@@ -6,7 +6,7 @@ use crate::server::by_agent::AgentServer;
 use crate::server::capabilities_by_agent;
 use crate::server::{Capabilities, Handle, ObjectName, ObjectStore, Predicted, ServerError};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stripewise_layout::{Direction, ObjectOffset, ServerId, ServerUrl};
@@ -15,6 +15,8 @@ use stripewise_layout::{Direction, ObjectOffset, ServerId, ServerUrl};
 pub(super) struct Seat {
     pub(super) info: ServerInfo,
     backend: OnceLock<Box<dyn ObjectStore>>,
+    /// I/O runs in the agent; known once the server is open.
+    is_by_agent: AtomicBool,
     /// A [`Medium`]; known once an object was opened.
     medium: AtomicU8,
     /// What a buffered write took here of late beyond copying its bytes, ns, smoothed.
@@ -51,9 +53,15 @@ impl Seat {
         Self {
             info,
             backend: OnceLock::new(),
+            is_by_agent: AtomicBool::new(false),
             medium: AtomicU8::new(Medium::InTurn as u8),
             write_wait_ns: AtomicU64::new(0),
         }
+    }
+
+    /// Whether the I/O of this server, which is open, runs in the agent.
+    pub(super) fn is_by_agent(&self) -> bool {
+        self.is_by_agent.load(Relaxed)
     }
 }
 
@@ -78,6 +86,7 @@ impl Core {
         let url: ServerUrl = seat.info.url.parse().map_err(|what| unusable(name, what))?;
         if let Some(capabilities) = capabilities_by_agent(&url) {
             let agent = AgentServer::new(name, server, capabilities, Arc::clone(&self.agent) as _);
+            seat.is_by_agent.store(true, Relaxed);
             return Ok(&**seat.backend.get_or_init(|| Box::new(agent)));
         }
         let backend = (self.options.open_server)(&self.cluster, server, name, &url, self.stations.as_ref())?;

@@ -25,6 +25,7 @@ use crate::shared::fragments::hints::{Counter, Hints};
 use crate::shared::fragments::table::{Log, log_region, tick};
 use crate::shared::fragments::{Class, DiskRange, ReadPlan, Seen, State, WriteChoice, WritePlan};
 use crate::shared::marking::Motion;
+use crate::size_limit;
 use rustix::io::Errno;
 use std::time::Duration;
 use stripewise_layout::{
@@ -49,6 +50,19 @@ pub(super) struct Part<'a> {
     pub(super) piece: RegionPiece,
     pub(super) view: StripeView<'a>,
     pub(super) motion: Motion,
+}
+
+/// Where an entry's bytes lie.
+struct Slot<'a> {
+    server: &'a dyn ObjectStore,
+    log: Handle<'a>,
+    /// A write of it is beyond the limit on the size of files, and has to be made all the same.
+    is_limited: bool,
+}
+
+fn beyond_limit(server: &dyn ObjectStore) -> ServerError {
+    let (server, action) = (server.name().to_owned(), "writing a log beyond the limit on the size of files");
+    ServerError::Os { server, action, source: Errno::FBIG }
 }
 
 /// Which of a request's parts are small: `request_bytes` long, `sub` that of `part`.
@@ -366,8 +380,14 @@ impl<'a> FragmentContext<'a> {
         let slot_at = u64::from(seen.slot) * log.sets.slot_bytes() + (first - seen.range.offset.0);
         let object =
             ObjectName { file: self.objects.file().id(), region: log_region(sub.server), generation: log.generation };
-        self.reserve_on(log.on, direction, object, ObjectOffset(slot_at), bytes)?;
         let server = self.objects.store(log.on)?;
+        // The program's limit on the size of files is no log's.
+        let is_limited = direction == Direction::Write && !size_limit::allows(slot_at + bytes);
+        if is_limited && seen.state() == State::Pending {
+            // The disk takes it.
+            return Err(self.objects.fault(beyond_limit(server)));
+        }
+        self.reserve_on(log.on, direction, object, ObjectOffset(slot_at), bytes)?;
         let pin = self.objects.pin(&ObjectKey {
             object,
             server: log.on,
@@ -376,6 +396,7 @@ impl<'a> FragmentContext<'a> {
         })?;
         let (mut cursor, mut batch) = (buffers.cursor(), Batch::new());
         let (mut at, mut slot_at) = (sub.offset.0, slot_at);
+        let slot = Slot { server, log: pin.handle(), is_limited };
         for (start, length) in sub.pieces() {
             let (from, to) = (at.max(first), (at + length).min(end));
             let start = moving.buffer_start() + start + from.saturating_sub(at);
@@ -384,27 +405,35 @@ impl<'a> FragmentContext<'a> {
             while from + done < to {
                 done += batch.add(&mut cursor, start + done, to - from - done);
                 if from + done < to {
-                    slot_at += self.move_batch(direction, server, pin.handle(), slot_at, &mut batch)?;
+                    slot_at += self.move_batch(direction, &slot, slot_at, &mut batch)?;
                 }
             }
         }
-        self.move_batch(direction, server, pin.handle(), slot_at, &mut batch)?;
+        self.move_batch(direction, &slot, slot_at, &mut batch)?;
         Ok(bytes)
     }
 
     fn move_batch(
         &self,
         direction: Direction,
-        server: &dyn ObjectStore,
-        log: Handle<'_>,
+        slot: &Slot<'_>,
         at: u64,
         batch: &mut Batch<'_>,
     ) -> Result<u64, RetryReason> {
+        let Slot { server, log, is_limited } = *slot;
         let mut moved = 0;
         while batch.bytes() > 0 {
             let offset = ObjectOffset(at + moved);
             let result = match direction {
                 Direction::Read => server.read_at(log, offset, batch.slices_to_fill()),
+                Direction::Write if is_limited => {
+                    let mut written = Err(beyond_limit(server));
+                    let _ = size_limit::with_size(offset.0 + batch.bytes(), || {
+                        written = server.write_at(log, offset, batch.slices_to_take(), How::default());
+                        Ok(())
+                    });
+                    written
+                }
                 Direction::Write => server.write_at(log, offset, batch.slices_to_take(), How::default()),
             };
             match result.map_err(|error| self.objects.fault(error))? {

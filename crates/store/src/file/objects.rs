@@ -7,7 +7,7 @@ use crate::client::Core;
 use crate::client::objects::{ObjectKey, Opened, Pin};
 use crate::client::rings::Call;
 use crate::descriptors::{Descriptor, with_raised_limit};
-use crate::server::{Handle, ObjectHandle, ObjectName, ObjectStore, OpenMode, ServerError, pace};
+use crate::server::{Handle, How, ObjectHandle, ObjectName, ObjectStore, OpenMode, ServerError, pace};
 use crate::shared::control::{MAX_REGIONS, RegionState};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
@@ -50,6 +50,8 @@ impl<'f> Objects<'f> {
     #[inline]
     pub(super) fn pin(&self, key: &ObjectKey) -> Result<Pin<'f>, RetryReason> {
         match self.core().objects.find(key) {
+            // A forked child has its parent's objects, and no lane.
+            Some(Pin::Named(_)) if self.core().lacks_lane_to(key.server) => Err(RetryReason::AgentLane),
             Some(pin) => Ok(pin),
             None => self.open_object(key),
         }
@@ -59,6 +61,9 @@ impl<'f> Objects<'f> {
     fn open_object(&self, key: &ObjectKey) -> Result<Pin<'f>, RetryReason> {
         let core = self.core();
         let server = self.store(key.server)?;
+        if core.lacks_lane_to(key.server) {
+            return Err(RetryReason::AgentLane);
+        }
         let mode = OpenMode { writable: key.writable, direct: key.direct };
         let open = || server.open_as(key.object, mode);
         let opened = match open() {
@@ -166,10 +171,14 @@ impl<'f> Objects<'f> {
 
     /// Of a write to an object of a region's place, or of a log.
     #[cold]
-    pub(super) fn write_fault(&self, key: &ObjectKey, error: ServerError) -> RetryReason {
+    pub(super) fn write_fault(&self, key: &ObjectKey, how: How, error: ServerError) -> RetryReason {
         let is_full = matches!(error, ServerError::NoSpace { .. }) && key.object.region.0 < MAX_REGIONS;
         let error = self.file.server(error);
-        if is_full { RetryReason::Full { key: *key, error } } else { RetryReason::Fault(error) }
+        match how.durable {
+            _ if is_full => RetryReason::Full { key: *key, error },
+            true => RetryReason::Lost(error),
+            false => RetryReason::Fault(error),
+        }
     }
 
     #[cold]

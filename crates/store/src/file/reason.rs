@@ -35,6 +35,8 @@ pub(super) enum RetryReason {
     Leftovers,
     /// An object that this process may not open by itself.
     Object(ObjectKey),
+    /// A server whose I/O runs in the agent, and this process has no lane to it yet.
+    AgentLane,
     /// The file's small parts may lie in logs that this process does not know yet.
     Fragments,
     /// A server of the region's place has no space left; the region may move.
@@ -43,4 +45,18 @@ pub(super) enum RetryReason {
         error: FileError,
     },
     Fault(FileError),
+    /// A server failed a durable write. That may be the one time that it tells of bytes written before, which it has lost: the program
+    /// is told, whatever else was done.
+    Lost(FileError),
+}
+
+impl RetryReason {
+    /// The first of two reasons, unless the second alone may be told once.
+    pub(super) fn or_lost(self, later: Self) -> Self {
+        match (&self, &later) {
+            (Self::Lost(_), _) => self,
+            (_, Self::Lost(_)) => later,
+            _ => self,
+        }
+    }
 }

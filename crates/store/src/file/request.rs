@@ -151,7 +151,8 @@ impl<'f> Requests<'f> {
             if let Err(RetryReason::Refresh { .. }) = &outcome {
                 asked = Asked::now(self.file);
             }
-            let is_fault = matches!(outcome, Err(RetryReason::Fault(_) | RetryReason::Full { .. }));
+            let is_lost = matches!(outcome, Err(RetryReason::Lost(_)));
+            let is_fault = is_lost || matches!(outcome, Err(RetryReason::Fault(_) | RetryReason::Full { .. }));
             let resolve = match outcome {
                 Ok(done) => {
                     total.add(&done);
@@ -175,7 +176,7 @@ impl<'f> Requests<'f> {
                 if is_fault || total.bytes > 0 {
                     self.tidy_behind(at.0 + wanted);
                 }
-                return if total.bytes > 0 { Ok((begin, self.finish(&total))) } else { Err(error) };
+                return if total.bytes > 0 && !is_lost { Ok((begin, self.finish(&total))) } else { Err(error) };
             }
         }
     }

@@ -73,6 +73,10 @@ impl<'f> Retry<'f> {
                 drop(core.objects.insert(&key, Opened::Descriptor(object)));
                 Ok(())
             }
+            RetryReason::AgentLane => {
+                core.make_agent_lane();
+                Ok(())
+            }
             RetryReason::Fragments => self.logs.check_for(self.file),
             RetryReason::Full { key, error } => {
                 let ObjectName { region, generation, .. } = key.object;
@@ -81,7 +85,7 @@ impl<'f> Retry<'f> {
                 core.done(&request, &[]).map_err(|_| error)?;
                 self.file.check_not_replaced()
             }
-            RetryReason::Fault(error) => Err(error),
+            RetryReason::Fault(error) | RetryReason::Lost(error) => Err(error),
         }
     }
 }

@@ -103,7 +103,7 @@ impl SubMove<'_> {
                         batch.advance(bytes as u64);
                     }
                     (Err(error), Direction::Read) => return Err(objects.fault(error)),
-                    (Err(error), Direction::Write) => return Err(objects.write_fault(&self.key, error)),
+                    (Err(error), Direction::Write) => return Err(objects.write_fault(&self.key, how, error)),
                 }
             }
         }
@@ -145,12 +145,14 @@ impl Stopped {
         Self { bytes: moving.buffer_position(), reason }
     }
 
-    /// The smaller number of bytes, and the reason that was met first.
+    /// The smaller number of bytes, and the reason that was met first, unless a later one would not be met again.
     pub(super) fn first(before: Option<Self>, result: Result<(), Self>) -> Option<Self> {
         match (before, result) {
             (before, Ok(())) => before,
             (None, Err(stop)) => Some(stop),
-            (Some(before), Err(stop)) => Some(Self { bytes: before.bytes.min(stop.bytes), reason: before.reason }),
+            (Some(before), Err(stop)) => {
+                Some(Self { bytes: before.bytes.min(stop.bytes), reason: before.reason.or_lost(stop.reason) })
+            }
         }
     }
 }

@@ -171,7 +171,7 @@ impl Together<'_> {
             add_parts(number, moving, buffers, direct.is_some(), &mut pieces, &mut parts);
             pins.push(Pins { cached, direct });
         }
-        let how = |part: &Part| How { durable: mode.durable || mode.direct && !part.is_direct, in_place: false };
+        let how = |part: &Part| self.how(part);
         let handle = |part: &Part| match &pins[part.sub].direct {
             Some(direct) if part.is_direct => direct.handle(),
             _ => pins[part.sub].cached.handle(),
@@ -255,7 +255,13 @@ impl Together<'_> {
         }
     }
 
-    /// Counts what is done of each sub-request: up to the first part that is not whole.
+    /// How the bytes of one part are written.
+    fn how(&self, part: &Part) -> How {
+        How { durable: self.mode.durable || self.mode.direct && !part.is_direct, in_place: false }
+    }
+
+    /// Counts what is done of each sub-request: up to the first part that is not whole. A failure behind that counts all the same: it may be
+    /// told once.
     fn count(
         &self,
         group: &mut [SubMove<'_>],
@@ -265,11 +271,9 @@ impl Together<'_> {
     ) {
         let mut is_broken = vec![false; group.len()];
         for (part, result) in parts.iter().zip(results) {
-            if is_broken[part.sub] {
-                continue;
-            }
             let moving = &mut group[part.sub];
             match result {
+                Some(Ok(_)) if is_broken[part.sub] => {}
                 Some(Ok(bytes)) => {
                     moving.moved += bytes as u64;
                     is_broken[part.sub] = (bytes as u64) < part.bytes;
@@ -277,7 +281,12 @@ impl Together<'_> {
                 Some(Err(error)) => {
                     is_broken[part.sub] = true;
                     if self.direction == Direction::Write && !is_worth_another_try(&error) {
-                        faults[part.sub] = Some(self.objects.write_fault(&moving.key, error));
+                        let fault = self.objects.write_fault(&moving.key, self.how(part), error);
+                        let before = faults[part.sub].take();
+                        faults[part.sub] = Some(match before {
+                            Some(before) => before.or_lost(fault),
+                            None => fault,
+                        });
                     }
                 }
                 None => is_broken[part.sub] = true,

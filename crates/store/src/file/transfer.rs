@@ -3,8 +3,9 @@
 //! A request of one buffer within one stripe, the most frequent one, is one system call. Any other is cut by region and
 //! server: what one server has of a region's part is one range of its object, moved by as few `preadv`/`pwritev` calls as its pieces allow.
 //! The server of the first byte comes first, so that a server that is full from the start refuses before anything has changed; what
-//! a failure in the middle leaves is a prefix that is told, and nothing is told of what may lie behind it. A server that others filled is no
-//! failure as long as another has space: the broker moves the region, and the write goes on there.
+//! a failure in the middle leaves is a prefix that is told, and nothing is told of what may lie behind it; of a durable write the
+//! failure is told instead, since it may be told once. A server that others filled is no failure as long as another has space: the
+//! broker moves the region, and the write goes on there.
 //!
 //! Calls go out in turn, which in memory is the fastest way; what would wait is put off and goes out together (`together`).
 
@@ -184,7 +185,7 @@ impl<'f> Transfers<'f> {
                 done.bytes = match written {
                     Ok(0) => return Err(self.objects().fault(self.objects().no_progress(&target.key))),
                     Ok(written) => written as u64,
-                    Err(error) => return Err(self.objects().write_fault(&target.key, error)),
+                    Err(error) => return Err(self.objects().write_fault(&target.key, How::default(), error)),
                 };
             }
             _ => {
@@ -261,7 +262,8 @@ impl<'f> Transfers<'f> {
         Ok(())
     }
 
-    /// The general way: any number of regions, servers and buffers. Stops at the first fault or reason and returns what lies before it.
+    /// The general way: any number of regions, servers and buffers. Stops at the first fault or reason and returns what lies before it; a
+    /// fault of a durable write it returns whatever lies before.
     fn move_range(
         &self,
         direction: Direction,
@@ -361,7 +363,7 @@ impl<'f> Transfers<'f> {
         due = due.max(context.and_then(|context| context.due));
         match stopped {
             None => Ok(Done { bytes: length, due, reason: None }),
-            Some(Stopped { bytes: 0, reason }) => Err(reason),
+            Some(Stopped { bytes: 0, reason } | Stopped { reason: reason @ RetryReason::Lost(_), .. }) => Err(reason),
             Some(Stopped { bytes, reason: RetryReason::Fault(_) }) => Ok(Done { bytes, due, reason: None }),
             // Where it stands is where the request goes on: begun again, one that needs more objects than the cache holds would never end.
             Some(Stopped { bytes, reason }) => Ok(Done { bytes, due, reason: Some(reason) }),

@@ -21,7 +21,8 @@ const EPOCH: u64 = 1;
 
 /// The way to the agent.
 pub trait AgentLink: Send + Sync {
-    /// The lane of this process, which the agent knows.
+    /// The lane of this process, which the agent knows. Asked for inside files' lanes, as is [`Self::is_agent_alive`]: who truncates one of these files waits for
+    /// the asker, so neither waits for what that one holds.
     ///
     /// # Errors
     /// Why there is none, in words.

@@ -31,6 +31,7 @@
 //! is free among the first [`EARLY_SLOTS`]. When all have begun, it may wait for the others too; who holds one of those waits for nothing but the agent.
 
 use super::map::SharedMap;
+use crate::size_limit::with_size;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -117,13 +118,17 @@ pub struct AgentLane {
 }
 
 impl AgentLane {
+    /// What a lane reserves; pages that are never used take no memory.
+    pub const BYTES: usize = LENGTH;
+
     /// A new lane, and the descriptor to hand over.
     ///
     /// # Errors
-    /// Where no memory is to be had.
+    /// Where no memory is to be had; `FBIG` where this process may make no file of [`Self::BYTES`].
     pub fn make() -> rustix::io::Result<(Self, OwnedFd)> {
         let file = rustix::fs::memfd_create("stripewise-lane", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        let map = super::map::make(&file, LENGTH, DATA)?;
+        // The limit on the size of files is held against memory as well.
+        let map = with_size(LENGTH as u64, || super::map::make(&file, LENGTH, DATA))?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         map.word(0).store(MAGIC, Release);
         Ok((Self { map }, file))

@@ -41,6 +41,11 @@ pub fn narrow_bytes(view: StripeView<'_>) -> u64 {
     view.stripes().first().map_or(0, |stripe| u64::from(stripe.size_bytes))
 }
 
+/// Whether a broker writes such a word, whatever its layout is.
+fn is_known(word: u64) -> bool {
+    marking::is_narrow(word) || Motion::of(word).in_word(word) == word
+}
+
 /// One word for each region, and for each of its replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct Regions<'a> {
@@ -351,11 +356,10 @@ impl<'a> Regions<'a> {
             if word == 0 {
                 continue;
             }
-            let is_narrow = marking::is_narrow(word);
-            let is_known = is_narrow || Motion::of(word).in_word(word) == word;
-            if !starts.contains(&(word >> 8 & 0xff_ffff)) || !is_known {
+            if !starts.contains(&(word >> 8 & 0xff_ffff)) || !is_known(word) {
                 return Some(format!("region {region} has the word {word:#x}"));
             }
+            let is_narrow = marking::is_narrow(word);
             let (generation, view) = self.place_in(word);
             match recorded {
                 // Committed and not published: the one who takes over publishes it.
@@ -368,6 +372,28 @@ impl<'a> Regions<'a> {
             }
         }
         None
+    }
+
+    /// Broker only: retracts the words below `count` of regions that the mapping table lacks, and lets writers that wait there look again. On one host such a
+    /// word is damage, since words go before records do. A host that shares the file may have missed the end of a truncation. `recorded` are the regions of the
+    /// table, in order. A word that no broker writes stays, for [`Self::find_damage`]. Returns how many there were.
+    pub fn retract_unrecorded(&self, recorded: impl Iterator<Item = RegionIndex>, count: u32) -> u32 {
+        let Ok(starts) = self.layouts().numbers() else { return 0 };
+        let (mut recorded, mut retracted) = (recorded.peekable(), 0);
+        for region in (0..count.min(MAX_REGIONS)).map(RegionIndex) {
+            if recorded.next_if_eq(&region).is_some() {
+                continue;
+            }
+            let word = self.load_word(region);
+            if word != 0 && starts.contains(&(word >> 8 & 0xff_ffff)) && is_known(word) {
+                self.retract(region);
+                retracted += 1;
+            }
+        }
+        if retracted > 0 {
+            self.let_writers_go_on();
+        }
+        retracted
     }
 
     /// Broker only: clears the words of all regions from number `count` on, of which the mapping table knows none. What [`Self::find_damage`] has not
@@ -401,5 +427,40 @@ impl<'a> Regions<'a> {
             at += read as u64;
         }
         Ok(cleared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ControlBlock;
+    use super::*;
+    use stripewise_layout::ServerId;
+
+    /// Of a truncation whose end the host did not hear.
+    #[test]
+    fn words_that_the_table_lacks_are_retracted_and_others_and_damaged_ones_stay() {
+        let file = FileId(7);
+        let control = ControlBlock::build(&tempfile::tempfile().unwrap().into(), file, [1; 16], 4096).unwrap();
+        let regions = control.regions();
+        let layout = Layout::new([(ServerId(0), 4096), (ServerId(1), 4096)]).unwrap();
+        for region in [0, 1, 2, 5].map(RegionIndex) {
+            regions.publish(file, region, Generation(3), &layout).unwrap();
+        }
+        regions.publish_in(Motion::Sealed(2), file, RegionIndex(3), Generation(4), &layout).unwrap();
+        let recorded = || [(RegionIndex(2), Generation(3), &layout)].into_iter();
+        let numbers = || recorded().map(|(region, ..)| region);
+        assert!(regions.find_damage(recorded(), 6).is_some_and(|what| what.contains("is not in the mapping table")));
+        let moves = regions.moves_word().load(SeqCst);
+        assert_eq!(regions.retract_unrecorded(numbers(), 5), 3);
+        assert_ne!(regions.moves_word().load(SeqCst), moves, "who waited for a seal looks again");
+        let is_absent = |region| regions.is_absent(RegionIndex(region));
+        assert_eq!([0, 1, 2, 3, 4, 5].map(is_absent), [true, true, false, true, true, false]);
+        assert_eq!(regions.find_damage(recorded(), 5), None);
+        assert_eq!((regions.retractions(), regions.retract_unrecorded(numbers(), 5)), (3, 0));
+
+        let beyond_all_layouts = Motion::Still.in_word(1 << 32 | 0xff_fffe << 8);
+        regions.word(RegionIndex(4)).store(beyond_all_layouts, SeqCst);
+        assert_eq!(regions.retract_unrecorded(numbers(), 5), 0);
+        assert!(regions.find_damage(recorded(), 5).is_some_and(|what| what.contains("has the word")));
     }
 }
