@@ -284,6 +284,19 @@ class Sharing(unittest.TestCase):
         self.assertEqual(writer.end(), 0)
         self.assertEqual(self.cluster.run(0, "stat", "-c", "%s", path).strip(), "100")
 
+    def test_what_a_killed_agent_left_of_a_file_goes_with_the_agent_after_it(self):
+        path = str(self.cluster.directory / "left")
+        killed = self.master(0)
+        self.cluster.run(1, "sh", "-c", f"head -c 50000 /dev/zero > {path}")
+        killed.kill()
+        killed.wait(WAIT_SECONDS)
+        # Nobody asks this one for the file.
+        agent = self.master(0)
+        agent.terminate()
+        self.assertEqual(agent.wait(WAIT_SECONDS), 0)
+        self.cluster.run(1, "truncate", "-s", "100", path)
+        self.assertEqual(self.cluster.run(0, "stat", "-c", "%s", path).strip(), "100")
+
     def test_a_size_that_a_close_told_outlives_the_host_of_the_master(self):
         self.master(0)
         reader, writer = self.worker(1, "told"), self.worker(2, "told")

@@ -28,6 +28,7 @@ use crate::log::{Log, note};
 use crate::lost_files::LostFiles;
 use crate::membership::{Leave, Membership};
 use crate::others::Others;
+use crate::parts::hosts::{has_left_as, leave_as};
 use crate::rmt::{KnownHosts, hosts_in, is_shut_out_in, key_record_in};
 use crate::serving::Serves as _;
 use crate::{Broker, BrokerError, BrokerHandle, BrokerOptions, guard, is_used, threads, try_guard};
@@ -145,11 +146,11 @@ impl Role {
             Self::Master { master, broker, mastership } => {
                 seat.links.follow(None);
                 master.stop();
-                let mut leave = if leaves { broker.core.leave_as(&seat.candidate.name) } else { Leave::Stays };
+                let mut leave = if leaves { leave_as(&broker.core, &seat.candidate.name) } else { Leave::Stays };
                 let core = Arc::clone(&broker.core);
                 broker.stop();
                 if leave == Leave::Said {
-                    leave = core.has_left_as(&seat.candidate.name);
+                    leave = has_left_as(&core, &seat.candidate.name);
                 }
                 core.agent_lanes().wait_until_over(core.context().log(), is_stopping);
                 drop(core);

@@ -61,6 +61,8 @@ pub(crate) fn shut_out_forgotten(context: &Context, others: &Others, host: &str)
         return Ok(false);
     }
     context.table().note_shut_out(host, true)?;
+    // If it is just coming back, it comes once more and is told.
+    others.begins_to_shut_out(host);
     context.table().note_host(host, false)?;
     others.departs(host);
     Ok(true)

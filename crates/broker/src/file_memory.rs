@@ -137,7 +137,8 @@ impl FileMemory {
     ///
     /// What another version of stripewise made is rebuilt once nobody uses it; the size that it holds is taken over into `record`.
     ///
-    /// So is a control block that is damaged: what it says stands in the table too.
+    /// So is a control block that is damaged: what it says stands in the table too. A host that shares the file may have missed the end of a truncation, which is no
+    /// damage: its words of regions that are no more are taken away, and the file is no longer than the table says.
     pub(crate) fn adopt(
         &self,
         file: FileId,
@@ -171,7 +172,12 @@ impl FileMemory {
         let last = regions.keys().next_back().map_or(0, |region| region.0 + 1);
         let count = last.max(RegionGeometry::new(record.region_bytes).count_for(size_bytes));
         let recorded = regions.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
-        let damage = match control.region_bytes() == record.region_bytes {
+        let has_same_regions = control.region_bytes() == record.region_bytes;
+        let missed = match self.context.is_shared() && has_same_regions {
+            true => control.regions().retract_unrecorded(regions.keys().copied(), count),
+            false => 0,
+        };
+        let damage = match has_same_regions {
             true => control.regions().find_damage(recorded, count),
             false => Some(format!("regions of {} bytes", control.region_bytes())),
         };
@@ -184,6 +190,13 @@ impl FileMemory {
         }
         control.notices().set_shared(self.context.is_shared());
         let extent = Extent::open(&memory.extent, true).map_err(&fault)?;
+        if missed > 0 {
+            note!(self.context.log(), info, path = %record.path, words = missed, "a file was truncated while this host was not heard of");
+            // Stopped for that truncation, and drained: nobody here has written since.
+            if control.gate().is_shut() {
+                extent.truncate_to(record.truncating_to_bytes.unwrap_or(record.size_bytes));
+            }
+        }
         Ok(Some((control, extent, Slots::open(&memory.slots).map_err(&fault)?)))
     }
 
@@ -271,5 +284,62 @@ impl FileMemory {
 impl Drop for FileMemory {
     fn drop(&mut self) {
         self.forget_ahead();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BrokerOptions;
+    use stripewise_layout::{ByteCount, Cluster, Generation, Layout, Server, ServerClass, ServerId, ServerUrl};
+    use stripewise_store::server::directory;
+    use stripewise_store::state::StateDirectory;
+
+    const REGION: u64 = 4096;
+
+    fn context(root: &std::path::Path, shared: bool) -> Arc<Context> {
+        let servers = vec![Server::new("a", ServerClass::Hdd, ServerUrl::new("file", root.join("a")))];
+        let cluster = Cluster::new("c", root.join("state"), ByteCount(REGION), servers);
+        let state = StateDirectory::open(&cluster.state).unwrap();
+        let lock = Arc::new(state.try_lock().unwrap().unwrap());
+        let options = BrokerOptions { shared, ..BrokerOptions::default() };
+        Arc::new(Context::open(&cluster, state, lock, options, None).unwrap())
+    }
+
+    /// The master died in the middle of it, and the next one finished it. Programs may still be using the memory, so that it could not be made anew.
+    #[test]
+    fn memory_of_a_host_that_missed_the_end_of_a_truncation_is_taken_over_and_on_one_host_is_damaged() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("a")).unwrap();
+        directory::prepare("c", "a", &root.path().join("a")).unwrap();
+        let layout = Layout::new([(ServerId(0), REGION as u32)]).unwrap();
+        let placed = |region| (RegionIndex(region), RegionRecord::placed(Generation(1), layout.clone()));
+        let file = FileId(7);
+        // As the table has it: truncated to less than a region.
+        let recorded =
+            crate::rmt::FileRecord { region_bytes: REGION, size_bytes: 10, ..crate::rmt::tests::record("x") };
+        for (shared, is_shut) in [(true, true), (true, false), (false, true)] {
+            let memory = FileMemory::new(&context(root.path(), shared));
+            {
+                let ((control, extent, _), _) = memory.build(file, &recorded, 4).unwrap();
+                for region in (0..4).map(RegionIndex) {
+                    control.regions().publish(file, region, Generation(1), &layout).unwrap();
+                }
+                extent.extend_to(4 * REGION);
+                if is_shut {
+                    control.gate().shut();
+                }
+            }
+            let mut record = recorded.clone();
+            let adopted = memory.adopt(file, &mut record, &[placed(0)].into()).unwrap();
+            assert_eq!(adopted.is_some(), shared);
+            if let Some((control, extent, _)) = adopted {
+                let is_absent = |region| control.regions().is_absent(RegionIndex(region));
+                assert_eq!([0, 1, 2, 3].map(is_absent), [false, true, true, true]);
+                assert_eq!(extent.size_bytes(), if is_shut { 10 } else { 4 * REGION });
+                assert_eq!(record.size_bytes, 10);
+            }
+            memory.remove_memory(file);
+        }
     }
 }

@@ -113,7 +113,9 @@ impl Files {
                 Some(managed) => match Arc::get_mut(managed) {
                     Some(managed) => {
                         let inner = managed.inner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        // Hosts that have come back are openers without a stub.
                         let is_used = inner.stub.is_some()
+                            || !inner.openers.is_empty()
                             || inner.holder.is_some()
                             || !inner.forgotten.is_empty()
                             || managed.stays_shut.load(Ordering::SeqCst)

@@ -90,6 +90,7 @@ mod files;
 mod flushing;
 mod fragments;
 mod guiding;
+mod held;
 mod host_keys;
 mod host_messages;
 pub mod hosts;

@@ -23,6 +23,7 @@ use crate::file_memory::FileMemory;
 use crate::files::Files;
 use crate::fragments::{FragmentLogs, WriteBack};
 use crate::guard;
+use crate::held::in_run;
 use crate::identities::Identities;
 use crate::inodes::StubInodes;
 use crate::log::note;
@@ -468,13 +469,20 @@ impl Lifecycle {
     /// Forgets what this host knew of files as master that no program here uses, since it ends and takes part no more. The next master may truncate them without
     /// asking here: whoever found this memory later would take its size for the file's.
     pub(crate) fn forget_as_master(&self) {
-        for managed in self.files.ids().into_iter().filter_map(|file| self.files.if_loaded(file)) {
-            let inner = guard(&managed.inner);
-            // A size that could not be saved is known nowhere else.
-            let is_saved = inner.freed || managed.extent.size_bytes() == inner.record.size_bytes;
-            if is_saved && self.quiescing.users(&managed).is_empty() {
-                managed.control.set_life(Life::Gone);
-                self.memory.remove_memory(managed.file);
+        for held in in_run(&self.context) {
+            let Ok(managed) = self.files.managed(held.file) else { continue };
+            let mut inner = guard(&managed.inner);
+            // A size that cannot be saved is known nowhere else.
+            let is_saved = inner.record.truncating_to_bytes.is_none() && self.save_size(&managed, &mut inner).is_ok();
+            if !is_saved || inner.freed {
+                continue;
+            }
+            // Before it is looked who uses it: a program that takes it over looks at this after it has said so.
+            let life = managed.control.life();
+            managed.control.set_life(Life::Gone);
+            match self.quiescing.users(&managed).is_empty() {
+                true => self.memory.remove_memory(managed.file),
+                false => managed.control.set_life(life),
             }
         }
     }

@@ -33,6 +33,8 @@ pub(crate) struct Managed {
     pub(crate) fragments: FileFragments,
     /// The gate stays shut although nobody is at work on the file: a server may yet cut it.
     pub(crate) stays_shut: AtomicBool,
+    /// It is not known what the table says of a cut, so that whoever is master next might do it: the gate stays shut.
+    pub(crate) is_truncation_unknown: AtomicBool,
     /// Of a file that hosts share: raised by every cut, so that sizes from before it are told from later ones.
     pub(crate) truncations: AtomicU64,
     /// Of such a file: raised whenever a region is recalled from hosts, so that what they were told before is told from what they are told later.
@@ -45,9 +47,22 @@ pub(crate) struct Managed {
 impl Managed {
     pub(crate) fn new(file: FileId, (control, extent, slots): (ControlBlock, Extent, Slots), inner: Inner) -> Self {
         let (fragments, stays_shut) = (FileFragments::default(), AtomicBool::new(false));
+        let is_truncation_unknown = AtomicBool::new(false);
         let (reached, inner) = (Mutex::new(None), Mutex::new(inner));
         let (truncations, recalls) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { file, control, extent, slots, fragments, stays_shut, truncations, recalls, reached, inner }
+        Self {
+            file,
+            control,
+            extent,
+            slots,
+            fragments,
+            stays_shut,
+            is_truncation_unknown,
+            truncations,
+            recalls,
+            reached,
+            inner,
+        }
     }
 
     /// Cuts and recalls are numbered from here on.

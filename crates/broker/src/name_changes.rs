@@ -18,6 +18,7 @@ use crate::quiescing::Quiescing;
 use crate::rechecks::Rechecks;
 use crate::rmt::{Caller, Changes, Mover, NameChange, Place, Victim};
 use crate::search::StubSearch;
+use crate::truncation::Truncation;
 use rustix::fd::OwnedFd;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -81,6 +82,7 @@ pub(crate) struct NameChanges {
     notes: Arc<NameNotes>,
     search: Arc<StubSearch>,
     lifecycle: Arc<Lifecycle>,
+    truncation: Arc<Truncation>,
 }
 
 impl NameChanges {
@@ -94,6 +96,7 @@ impl NameChanges {
         notes: &Arc<NameNotes>,
         search: &Arc<StubSearch>,
         lifecycle: &Arc<Lifecycle>,
+        truncation: &Arc<Truncation>,
     ) -> Self {
         Self {
             context: Arc::clone(context),
@@ -104,6 +107,7 @@ impl NameChanges {
             notes: Arc::clone(notes),
             search: Arc::clone(search),
             lifecycle: Arc::clone(lifecycle),
+            truncation: Arc::clone(truncation),
         }
     }
 

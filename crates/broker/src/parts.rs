@@ -2,7 +2,7 @@
 
 mod admin;
 mod holders;
-mod hosts;
+pub(crate) mod hosts;
 mod probing;
 mod requests;
 mod serving;
@@ -262,6 +262,7 @@ impl Parts {
             &notes,
             &search,
             &lifecycle,
+            &regions.truncation,
         ));
         let checks = Arc::new(Checks::new(
             &base.context,

@@ -265,10 +265,17 @@ impl Quiescing {
         }
     }
 
-    /// Opens a file that stayed shut because a server might yet cut it; an error while it still might.
+    /// Opens a file that stayed shut because a server, or the next master, might yet cut it; an error while one still might.
     pub(crate) fn open_when_truncated(&self, managed: &Managed) -> Result<(), Refusal> {
         if !managed.stays_shut.load(SeqCst) {
             return Ok(());
+        }
+        if managed.is_truncation_unknown.load(SeqCst) {
+            let what = format!(
+                "the mapping table does not say what came of a truncation of file {}, which stays shut until it does",
+                managed.file
+            );
+            return Err(Refusal::Table { what });
         }
         if let Some(server) = self.context.servers().iter().find(|server| server.is_changing(managed.file)) {
             let server = server.name().to_owned();
@@ -284,9 +291,9 @@ impl Quiescing {
         Ok(())
     }
 
-    /// Opens the gate, unless a server may yet cut the file: then it is opened when that has ended.
+    /// Opens the gate, unless a server or the next master may yet cut the file: then it is opened when that has ended.
     pub(crate) fn open_or_keep_shut(&self, managed: &Managed) {
-        if self.is_changing(managed.file) {
+        if managed.is_truncation_unknown.load(SeqCst) || self.is_changing(managed.file) {
             managed.stays_shut.store(true, SeqCst);
             self.rechecks.recheck(managed.file);
         } else if managed.control.gate().is_shut() {

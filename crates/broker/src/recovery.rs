@@ -7,6 +7,7 @@ use crate::discards::Discards;
 use crate::files::Files;
 use crate::fragments::FragmentLogs;
 use crate::guard;
+use crate::held::in_run;
 use crate::inodes::StubInodes;
 use crate::lifecycle::Lifecycle;
 use crate::managed::Managed;
@@ -113,8 +114,21 @@ impl Recovery {
                 Err(refusal) => said.push(format!("not cleaned up yet: {}: {refusal}", record.path)),
             }
         }
+        if self.context.is_shared() {
+            said.extend(self.take_over_memory(&files));
+        }
         said.extend(self.name_changes.recover_name_changes()?);
         Ok(said)
+    }
+
+    /// What this host knew of files before it was master goes into the table, as it would have gone to another master.
+    fn take_over_memory(&self, files: &HashMap<FileId, FileRecord>) -> Vec<String> {
+        let held = in_run(&self.context).into_iter().filter_map(|held| Some((held.file, files.get(&held.file)?)));
+        let not_taken = |(file, record): (FileId, &FileRecord)| {
+            let refusal = self.files.managed(file).err()?;
+            Some(format!("not taken over yet: {}: {refusal}", record.path))
+        };
+        held.filter_map(not_taken).collect()
     }
 
     /// Ends what moves were under way: each region lies where the table says, and the objects that are not its own are removed.

@@ -59,6 +59,7 @@
 //! two differ.
 
 mod audit;
+mod fate;
 mod fragments;
 mod head;
 mod hosts;
@@ -80,6 +81,7 @@ mod witness;
 pub use name_changes::{Caller, Mover, NameChange, Place, Victim};
 
 pub use audit::{Audit, rewritten};
+pub(crate) use fate::{Fate, fate_of};
 pub(crate) use head::earlier_version;
 pub(crate) use hosts::{
     KnownHosts, drained_in, expect_as, hosts_in, is_shut_out_in, key_record, key_record_in, note_drained, probe,
@@ -152,7 +154,7 @@ pub enum RmtError {
 }
 
 impl RmtError {
-    /// Whether it is for want of space on the table's file system.
+    /// Whether it is for want of space on the table's file system. Of an engine that hosts share this is an answer: nothing of what it refused is under way.
     #[must_use]
     pub fn is_full(&self) -> bool {
         match self {

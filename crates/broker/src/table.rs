@@ -129,6 +129,12 @@ pub(crate) fn first_of(damages: &[String]) -> String {
 
 impl From<RmtError> for stripewise_store::protocol::Refusal {
     fn from(error: RmtError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&RmtError> for stripewise_store::protocol::Refusal {
+    fn from(error: &RmtError) -> Self {
         let what = error.to_string();
         if error.is_full() { Self::NoSpace { what } } else { Self::Table { what } }
     }

@@ -9,6 +9,7 @@
 //! extension could let them appear.
 
 mod repeated;
+mod unknown;
 
 use crate::capacity::Capacity;
 use crate::connection::Requester;
@@ -76,9 +77,7 @@ impl Truncation {
         if self.is_truncation_done(by) {
             return Ok(());
         }
-        if let Some(truncated_to_bytes) = inner.record.truncating_to_bytes {
-            self.note_truncation(managed, &mut inner, truncated_to_bytes)?;
-        }
+        self.settle_record(managed, &mut inner)?;
         let geometry = inner.geometry();
         let most = geometry.region_bytes().saturating_mul(u64::from(stripewise_store::shared::control::MAX_REGIONS));
         if size_bytes > most {
@@ -164,9 +163,7 @@ impl Truncation {
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
         }
-        if let Some(truncated_to_bytes) = inner.record.truncating_to_bytes {
-            self.note_truncation(managed, inner, truncated_to_bytes)?;
-        }
+        self.settle_record(managed, inner)?;
         let _gate = self.quiescing.shut(managed)?;
         self.quiescing.drain(managed)?;
         self.truncate_leftovers(managed, inner, work)
@@ -238,7 +235,9 @@ impl Truncation {
             let record = FileRecord { truncating_to_bytes: Some(size_bytes), ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
-            self.context.table().commit(&changes)?;
+            if let Err(error) = self.context.table().commit(&changes) {
+                self.read_intent(managed, size_bytes, error)?;
+            }
             inner.record = record;
             self.context.step("truncate: intent recorded");
         }
@@ -293,7 +292,7 @@ impl Truncation {
         self.capacity.give_back(layouts, inner.geometry().region_bytes());
         if record != inner.record || !removed.regions.is_empty() {
             // If this fails the intent stays, and `note_truncation` drops it before anything is promised to last.
-            self.context.table().commit(&changes)?;
+            self.context.table().commit(&changes).inspect_err(|_| self.keep_shut(managed))?;
         }
         self.context.step("truncate: recorded");
         inner.record = record;

@@ -17,6 +17,7 @@ use crate::agent_lanes::AgentLanes;
 use crate::context::Context;
 use crate::file_memory::FileMemory;
 use crate::guard;
+use crate::held::{Held, in_run};
 use crate::host_keys::{HostKeys, KeysError};
 use crate::host_messages::{FromAgent, FromMaster, Known, Shown, Snapshot, ToAgent, ToMaster, decode, encode};
 use crate::identities::text_of;
@@ -32,7 +33,6 @@ use crate::rechecks::Rechecks;
 use files::{HostFile, HostFiles};
 use handover::Handover;
 use moving::Moving;
-use opening::Held;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
@@ -139,7 +139,7 @@ impl Follower {
             FromMaster::Refused(refusal) => return Err(refusal),
             other => return Err(unexpected(&other)),
         }
-        let held = self.held_files();
+        let held = in_run(&self.context);
         let key = self.context.keys().map(HostKeys::shown).unwrap_or_default();
         let holding = ToMaster::Holding { admission, files: held.iter().map(|held| held.file).collect(), key };
         match self.ask(&holding)? {
@@ -276,7 +276,7 @@ impl Follower {
 
     /// This agent ends, which is said if nothing is open here.
     pub(crate) fn leave(&self) -> Leave {
-        let held = self.held_files();
+        let held = in_run(&self.context);
         if held.iter().any(|held| held.is_used) {
             return Leave::Stays;
         }

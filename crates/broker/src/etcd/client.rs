@@ -114,6 +114,8 @@ impl Client {
     /// Tries `send` at all endpoints in turn until one answers, or the patience is over.
     fn at_endpoints<T>(&self, send: impl Fn(&str, Duration) -> Result<T, Failure>) -> Result<Answer<T>, EtcdError> {
         let deadline = Instant::now() + self.patience;
+        // What an endpoint may have taken, though it did not say so.
+        let mut unanswered = None;
         loop {
             let first = self.preferred.load(Ordering::Relaxed);
             let mut tried = Vec::new();
@@ -125,8 +127,12 @@ impl Client {
                         self.preferred.store(index, Ordering::Relaxed);
                         return Ok(Answer { endpoint: endpoint.clone(), body });
                     }
-                    Err(Failure::Refused(error)) => return Err(error),
-                    Err(Failure::Elsewhere(what)) => tried.push(format!("{endpoint}: {what}")),
+                    Err(Failure::Refused(error)) => return Err(of_all(error, unanswered)),
+                    Err(Failure::Unsent(what)) => tried.push(format!("{endpoint}: {what}")),
+                    Err(Failure::Elsewhere(what)) => {
+                        tried.push(format!("{endpoint}: {what}"));
+                        unanswered = tried.last().cloned();
+                    }
                 }
             }
             if Instant::now() + PAUSE >= deadline {
@@ -148,7 +154,7 @@ impl Call for Client {
                 .build()
                 .content_type("application/json")
                 .send(request);
-            let mut response = sent.map_err(|error| Failure::Elsewhere(error.to_string()))?;
+            let mut response = sent.map_err(|error| unanswered(&error))?;
             let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec();
             let body = body.map_err(|error| Failure::Elsewhere(error.to_string()))?;
             match response.status().is_success() {
@@ -169,7 +175,7 @@ impl Call for Client {
                 .build()
                 .content_type("application/json")
                 .send(request);
-            let mut response = sent.map_err(|error| Failure::Elsewhere(error.to_string()))?;
+            let mut response = sent.map_err(|error| unanswered(&error))?;
             if !response.status().is_success() {
                 let body = response.body_mut().read_to_vec().unwrap_or_default();
                 return Err(refusal(endpoint, path, response.status().as_u16(), &body));
@@ -183,7 +189,30 @@ impl Call for Client {
 enum Failure {
     /// Another endpoint may answer.
     Elsewhere(String),
+    /// The same, of an endpoint to which nothing was sent.
+    Unsent(String),
     Refused(EtcdError),
+}
+
+/// Of a request that got no answer.
+fn unanswered(error: &ureq::Error) -> Failure {
+    let is_unsent = match error {
+        ureq::Error::Io(source) => source.kind() == std::io::ErrorKind::ConnectionRefused,
+        ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => true,
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
+        _ => false,
+    };
+    if is_unsent { Failure::Unsent(error.to_string()) } else { Failure::Elsewhere(error.to_string()) }
+}
+
+/// That etcd has no space is what came of a request only if no endpoint may have taken it before.
+fn of_all(error: EtcdError, unanswered: Option<String>) -> EtcdError {
+    match (error, unanswered) {
+        (error @ EtcdError::Quota { .. }, Some(before)) => {
+            EtcdError::Unreachable { tried: format!("{before}; {error}") }
+        }
+        (error, _) => error,
+    }
 }
 
 fn refusal(endpoint: &str, path: &str, status: u16, body: &[u8]) -> Failure {

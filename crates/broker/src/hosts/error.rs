@@ -27,7 +27,9 @@ pub enum LinkError {
     Handshake { address: SocketAddr, what: String },
     #[error("{address} did not introduce itself within {} s", patience.as_secs_f64())]
     HandshakeTime { address: SocketAddr, patience: Duration },
-    #[error("host {host} belongs to cluster {theirs}, this one to cluster {ours}; give both the cluster.toml of one cluster")]
+    #[error(
+        "host {host} belongs to cluster {theirs}, this one to cluster {ours}; give both the cluster.toml of one cluster"
+    )]
     OtherCluster { host: String, theirs: String, ours: String },
     #[error("host {host} runs stripewise with frames of version {theirs}, this one has {ours}; use one version")]
     OtherFrames { host: String, theirs: u32, ours: u32 },

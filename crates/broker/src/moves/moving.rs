@@ -17,6 +17,8 @@
 //! A move that cannot go on is given up: the word goes back to "placed", the new objects are removed. Whoever takes objects away (truncation,
 //! release, removal) ends the file's moves first. What a killed broker leaves is settled by the discards in the table.
 
+mod verifying;
+
 use super::Moves;
 use super::beginning::{BeginError, failed};
 use super::copying::{Copier, Fault, Speed};
@@ -166,6 +168,8 @@ struct Move<'a> {
     is_broken: bool,
     /// Servers may have been told that the region lies at its new place.
     described: bool,
+    /// What its commit ended with.
+    commit_error: Option<RmtError>,
     /// Why it does not go on.
     why: Option<Stop>,
     end: Option<End>,
@@ -196,6 +200,7 @@ impl<'a> Move<'a> {
             seals: 0,
             is_broken: false,
             described: false,
+            commit_error: None,
             why: None,
             end: None,
         }
@@ -429,31 +434,13 @@ impl<'a> Move<'a> {
         }
         core.context.step("move: before the commit");
         if let Err(error) = core.context.table().commit(&changes) {
-            let is_known = core.context.others().is_none();
-            self.why = Some(Refusal::from(error).into());
+            let why = Refusal::from(&error).into();
+            (self.why, self.commit_error) = (Some(why), Some(error));
             // A table of this host alone does nothing after an error. One that is elsewhere may have done it, or do it still.
-            return Ok(if is_known { Done::Failed } else { Done::Unknown });
+            return Ok(if core.context.others().is_none() { Done::Failed } else { Done::Unknown });
         }
         core.context.step("move: committed");
         Ok(Done::Done)
-    }
-
-    /// Whether the table has the new place, after a commit of which it is not known.
-    fn verify(&self) -> Done {
-        let (core, active) = (self.core, self.active);
-        let table = core.context.table();
-        // After this one, that commit takes no effect any more.
-        let found = table.advance(0).and_then(|_| table.regions(self.managed.file));
-        match found {
-            Ok(places) if places.contains(&(active.region, active.new[0].clone())) => Done::Done,
-            Ok(_) => Done::Failed,
-            Err(RmtError::Deposed { .. }) => Done::Deposed,
-            Err(_) if core.context.is_shut_out() || active.is_ended() => Done::Deposed,
-            Err(_) => {
-                std::thread::sleep(VERIFY_PAUSE);
-                Done::Unknown
-            }
-        }
     }
 
     fn publish(&mut self) -> Result<(), Stop> {

@@ -276,7 +276,8 @@ impl NameChanges {
             Ok(managed) => managed,
             Err(refusal) => return matches!(refusal, Refusal::UnknownFile { .. }),
         };
-        if self.quiescing.open_when_truncated(&managed).is_err() {
+        let settled = self.truncation.settle_unknown(&managed, &mut guard(&managed.inner));
+        if settled.and_then(|()| self.quiescing.open_when_truncated(&managed)).is_err() {
             return false;
         }
         match self.lifecycle.after_close(&managed) {

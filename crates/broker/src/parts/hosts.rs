@@ -4,6 +4,7 @@ use super::Parts;
 use crate::connection::Connection;
 use crate::fencing;
 use crate::guard;
+use crate::held::in_run;
 use crate::host_keys::HostKeys;
 use crate::host_messages::Known;
 use crate::log::note;
@@ -38,35 +39,40 @@ pub(super) fn agent_report(parts: &Parts) -> Reply {
     Reply::Agent(Box::new(context.counts().report(role, files, moves)))
 }
 
+/// Whether a program here has a file open, also one that was never asked for while this host was master.
+fn is_in_use(parts: &Parts) -> bool {
+    in_run(&parts.base.context).iter().any(|held| held.is_used)
+}
+
+/// This host's agent ends: the next master waits for the host only if programs here still have files open.
+pub(crate) fn leave_as(parts: &Parts, host: &str) -> Leave {
+    if is_in_use(parts) {
+        return Leave::Stays;
+    }
+    match parts.base.context.table().note_host(host, false) {
+        Ok(()) => Leave::Said,
+        Err(error) => {
+            note!(parts.base.context.log(), warn, %error, "this host is expected by the next master");
+            Leave::Unheard
+        }
+    }
+}
+
+/// Nobody here is served any more. A program that opened a file after all, since this host has left, is waited for by the next master.
+pub(crate) fn has_left_as(parts: &Parts, host: &str) -> Leave {
+    if !is_in_use(parts) {
+        parts.lifecycle.forget_as_master();
+        return Leave::Said;
+    }
+    if let Err(error) = parts.base.context.table().note_host(host, true) {
+        note!(parts.base.context.log(), warn, %error, "programs here have files open, which the next master does not know");
+    }
+    Leave::Stays
+}
+
 impl Parts {
     pub(crate) fn managed(&self, file: FileId) -> Result<Arc<Managed>, Refusal> {
         self.base.files.managed(file)
-    }
-
-    /// This host's agent ends: the next master waits for the host only if programs here still have files open.
-    pub(crate) fn leave_as(&self, host: &str) -> Leave {
-        if used_files(self) > 0 {
-            return Leave::Stays;
-        }
-        match self.base.context.table().note_host(host, false) {
-            Ok(()) => Leave::Said,
-            Err(error) => {
-                note!(self.base.context.log(), warn, %error, "this host is expected by the next master");
-                Leave::Unheard
-            }
-        }
-    }
-
-    /// Nobody here is served any more. A program that opened a file after all, since this host has left, is waited for by the next master.
-    pub(crate) fn has_left_as(&self, host: &str) -> Leave {
-        if used_files(self) == 0 {
-            self.lifecycle.forget_as_master();
-            return Leave::Said;
-        }
-        if let Err(error) = self.base.context.table().note_host(host, true) {
-            note!(self.base.context.log(), warn, %error, "programs here have files open, which the next master does not know");
-        }
-        Leave::Stays
     }
 
     /// All hosts of the cluster, this one first.

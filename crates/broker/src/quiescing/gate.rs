@@ -3,7 +3,7 @@
 use super::Quiescing;
 use crate::managed::Managed;
 
-/// Opens the gate again when it is dropped, unless a server may yet cut the file: then it is opened when that has ended.
+/// Opens the gate again when it is dropped, unless a server or the next master may yet cut the file: then it is opened when that has ended.
 pub(crate) struct ShutGate<'a> {
     quiescing: &'a Quiescing,
     managed: &'a Managed,

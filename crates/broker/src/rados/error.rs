@@ -127,7 +127,9 @@ pub enum RadosError {
         about: String,
     },
     /// Another instance has shut this one out of the cluster: nothing that it sends takes effect.
-    #[error("{about}: this process was shut out of Ceph (blocklisted) because another took its place; a host of several takes part again by itself, any other process is to be ended")]
+    #[error(
+        "{about}: this process was shut out of Ceph (blocklisted) because another took its place; a host of several takes part again by itself, any other process is to be ended"
+    )]
     Blocklisted {
         /// Pool and object, or the cluster.
         about: String,

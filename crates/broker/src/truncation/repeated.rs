@@ -10,11 +10,12 @@ use crate::connection::Requester;
 use crate::context::Context;
 use crate::managed::{Inner, Managed};
 use crate::truncation::Truncation;
+use std::sync::atomic::Ordering::SeqCst;
 use stripewise_layout::FileId;
 use stripewise_store::protocol::Refusal;
 use stripewise_store::shared::control::Truncating;
 
-/// A truncation under way; it is not any more when this is dropped.
+/// A truncation under way; it is not any more when this is dropped, unless the next master may yet do it.
 pub(super) struct UnderWay<'a> {
     context: &'a Context,
     managed: &'a Managed,
@@ -52,7 +53,9 @@ impl<'a> UnderWay<'a> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.managed.control.set_truncating(None);
+        if !self.managed.is_truncation_unknown.load(SeqCst) {
+            self.managed.control.set_truncating(None);
+        }
     }
 }
 

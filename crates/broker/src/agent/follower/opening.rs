@@ -9,21 +9,9 @@ use crate::host_messages::{FromMaster, Known, Snapshot, ToMaster};
 use crate::log::note;
 use crate::managed::{Managed, unknown};
 use crate::proof::{Granted, Proof};
-use rustix::fs::{Dir, OFlags};
 use stripewise_layout::{Direction, FileId};
 use stripewise_store::protocol::{Refusal, Reply, Request};
-use stripewise_store::shared::control::{ControlBlock, Life};
-use stripewise_store::shared::extent::Extent;
-use stripewise_store::shared::slots::Slots;
-
-/// A file of which `run/` has the memory.
-pub(super) struct Held {
-    pub(super) file: FileId,
-    /// As far as this host knows.
-    pub(super) known: Known,
-    /// By a living program.
-    pub(super) is_used: bool,
-}
+use stripewise_store::shared::control::Life;
 
 impl Follower {
     /// Opens the file for a program here: at the master, which knows its newest size, then in shared memory.
@@ -170,29 +158,6 @@ impl Follower {
         }
         self.forget(file, &mut users);
         Ok(true)
-    }
-
-    /// Files that programs here use, or used when they were killed together with the agent, whose size nobody else may know: by what is in `run/`,
-    /// whoever put it there.
-    pub(super) fn held_files(&self) -> Vec<Held> {
-        let Ok(run) = Dir::read_from(self.context.state().run()) else { return Vec::new() };
-        let held = |name: &str| {
-            let file: FileId = name.strip_suffix(".slots")?.parse().ok()?;
-            let open = |kind: &str| self.context.state().open_shared(&format!("{file}.{kind}"), OFlags::RDWR).ok();
-            let users = Slots::users_of_any_version(open("slots")?).ok()?;
-            let is_used = users.iter().any(|(slot, incarnation)| self.context.is_alive(*slot, *incarnation));
-            let is_closed = || {
-                let control = open("ctl").and_then(|control| ControlBlock::open(&control, file, true).ok());
-                let is_over = |control: ControlBlock| matches!(control.life(), Life::Gone | Life::Lost);
-                control.is_none_or(|control| control.boot_id() != self.context.boot() || is_over(control))
-            };
-            if !is_used && is_closed() {
-                return None;
-            }
-            let (size_bytes, truncations) = Extent::size_and_truncations_of_any_version(open("ext")?).ok()?;
-            Some(Held { file, known: Known { size_bytes, truncations }, is_used })
-        };
-        run.flatten().filter_map(|entry| held(entry.file_name().to_str().ok()?)).collect()
     }
 
     /// All that used the file are dead, and so is the agent that served them: what one of them may have left beyond the size goes, and the file is closed.

@@ -4,6 +4,8 @@ use super::server::{Etcd, directory};
 use crate::coordination::Coordinator;
 use crate::coordination::tests::{all, elected, key, put_all, skip};
 use crate::etcd::{EtcdCoordinator, EtcdOptions, TlsFiles};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -121,4 +123,60 @@ fn certificates_are_checked_on_both_sides() {
     assert!(said_of(&with("missing.pem", client, Duration::ZERO)).contains("missing.pem"));
     let said = said_of(&with("ca.pem", Some(("client.pem", "client.pem")), Duration::ZERO));
     assert!(said.contains("client.pem") && said.contains("private key"), "{said}");
+}
+
+/// All of it: what was not read when a connection is closed may take the answer with it.
+fn read_request(stream: &mut TcpStream) {
+    let (mut text, mut bytes) = (String::new(), [0; 4096]);
+    let is_whole = |text: &str| {
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+        let length = head
+            .lines()
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+        body.len() >= length.unwrap_or(0)
+    };
+    while !is_whole(&text) {
+        match stream.read(&mut bytes) {
+            Ok(read) if read > 0 => text += &String::from_utf8_lossy(&bytes[..read]),
+            _ => return,
+        }
+    }
+}
+
+/// An endpoint that takes every request and gives this answer, or none.
+fn answering(answer: Option<&'static str>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            read_request(&mut stream);
+            if let Some(body) = answer {
+                let head = format!(
+                    "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream.write_all((head + body).as_bytes());
+            }
+        }
+    });
+    endpoint
+}
+
+/// Whoever relies on it that nothing is under way would be wrong if another endpoint had got the request before.
+#[test]
+fn that_etcd_has_no_space_is_said_only_if_no_endpoint_may_have_taken_the_request() {
+    const FULL: &str = r#"{"code":8,"message":"etcdserver: mvcc: database space exceeded","details":[]}"#;
+    let (full, silent) = (answering(Some(FULL)), answering(None));
+    let error_of = |endpoints: &[&str]| {
+        let endpoints = endpoints.iter().map(|endpoint| (*endpoint).to_owned()).collect();
+        let coordinator = EtcdCoordinator::new(&EtcdOptions::new(endpoints), "c").unwrap();
+        coordinator.table().get(&key(1)).unwrap_err()
+    };
+    for endpoints in [&[full.as_str()][..], &[DEAD, &full], &[&full, &silent]] {
+        let error = error_of(endpoints);
+        assert!(error.is_full(), "{endpoints:?}: {error}");
+    }
+    let error = error_of(&[&silent, &full]);
+    let said = error.to_string();
+    assert!(!error.is_full() && said.contains(&silent) && said.contains("NOSPACE"), "{said}");
 }

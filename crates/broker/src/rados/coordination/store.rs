@@ -117,14 +117,19 @@ impl RadosTable {
 
     /// One change of the table's object, sent again while its answer does not come.
     fn change(&self, change: &Change) -> Result<bool, RmtError> {
-        let mut attempts = ATTEMPTS;
+        let (mut attempts, mut unanswered) = (ATTEMPTS, None);
         loop {
             attempts -= 1;
-            return match self.objects.change(TABLE, change) {
-                Err(RadosError::TimedOut { .. }) if attempts > 0 => continue,
-                Err(RadosError::Missing { pool, object }) => Err(RadosTableError::Gone { pool, object }.into()),
-                Err(error) => Err(self.fault(error)),
-                Ok(held) => Ok(held),
+            return match (self.objects.change(TABLE, change), unanswered.take()) {
+                (Err(timed_out @ RadosError::TimedOut { .. }), _) if attempts > 0 => {
+                    unanswered = Some(timed_out);
+                    continue;
+                }
+                // An earlier sending may take effect all the same.
+                (Err(RadosError::Full { .. }), Some(timed_out)) => Err(self.fault(timed_out)),
+                (Err(RadosError::Missing { pool, object }), _) => Err(RadosTableError::Gone { pool, object }.into()),
+                (Err(error), _) => Err(self.fault(error)),
+                (Ok(held), _) => Ok(held),
             };
         }
     }
