@@ -2,6 +2,8 @@
 
 mod support;
 
+#[path = "mount/acls.rs"]
+mod acls;
 #[path = "mount/bed.rs"]
 mod bed;
 #[path = "faults/driver.rs"]

@@ -4,10 +4,12 @@ use crate::nodes::Node;
 use rustix::fs::{FileType, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::LazyLock;
 
 const SELINUX: &str = "security.selinux";
+const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 /// Without it no file gets that attribute.
 static HAS_SELINUX: LazyLock<bool> = LazyLock::new(|| Path::new("/sys/fs/selinux/enforce").exists());
 
@@ -15,9 +17,21 @@ fn check(node: &Node) -> Result<(), Errno> {
     if node.kind() == FileType::Symlink { Err(Errno::OPNOTSUPP) } else { Ok(()) }
 }
 
+/// Whether it is one of those by which the kernel decides who may use the file.
+pub(crate) fn is_acl(name: &OsStr) -> bool {
+    ACLS.iter().any(|acl| name == *acl)
+}
+
+/// `PERM` of an attribute that the owner alone may change. Of the system's own the kernel leaves that to the file system, and this process may more than who asks.
+pub(crate) fn check_caller(node: &Node, name: &OsStr, caller: u32) -> Result<(), Errno> {
+    let is_systems = name.as_bytes().starts_with(b"system.");
+    if !is_systems || caller == 0 || node.stat()?.st_uid == caller { Ok(()) } else { Err(Errno::PERM) }
+}
+
 pub(crate) fn get(node: &Node, name: &OsStr, value: &mut [u8]) -> Result<usize, Errno> {
-    check(node)?;
-    match rustix::fs::getxattr(node.link(), name, value) {
+    match check(node).and_then(|()| rustix::fs::getxattr(node.link(), name, value)) {
+        // The kernel asks before it permits anything, and would refuse all with that error.
+        Err(Errno::OPNOTSUPP) if is_acl(name) => Err(Errno::NODATA),
         // `ls` asks for it of every file, unless it hears that the file system has none.
         Err(Errno::NODATA) if name == SELINUX && !*HAS_SELINUX => Err(Errno::OPNOTSUPP),
         got => got,

@@ -24,7 +24,7 @@ use std::time::SystemTime;
 const MAX_BACKGROUND: u16 = 64;
 
 /// Asked of the kernel as far as it has them.
-const WANTED: [InitFlags; 6] = [
+const WANTED: [InitFlags; 8] = [
     // Lookups and lists of one directory side by side.
     InitFlags::FUSE_PARALLEL_DIROPS,
     // The parts of a large direct request side by side.
@@ -37,6 +37,10 @@ const WANTED: [InitFlags; 6] = [
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     // By a server of NFS.
     InitFlags::FUSE_EXPORT_SUPPORT,
+    // The kernel permits by the files' ACLs too, and lets their owners alone change them.
+    InitFlags::FUSE_POSIX_ACL,
+    // A directory's default ACL takes the place of a program's mask, which so comes here.
+    InitFlags::FUSE_DONT_MASK,
 ];
 
 /// What programs miss on a kernel that has no more than these.
@@ -164,15 +168,15 @@ impl Filesystem for FileSystem {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        mask: u32,
         device: u32,
         reply: ReplyEntry,
     ) {
-        self.reply_entry(reply, self.0.make((parent, name), mode, device, Owner::of(request)));
+        self.reply_entry(reply, self.0.make((parent, name), mode, device, Owner::of(request, mask)));
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
-        self.reply_entry(reply, self.0.make_directory(parent, name, mode, Owner::of(request)));
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, mask: u32, reply: ReplyEntry) {
+        self.reply_entry(reply, self.0.make_directory(parent, name, mode, Owner::of(request, mask)));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -184,7 +188,7 @@ impl Filesystem for FileSystem {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        self.reply_entry(reply, self.0.make_symlink(parent, name, target.as_os_str(), Owner::of(request)));
+        self.reply_entry(reply, self.0.make_symlink(parent, name, target.as_os_str(), Owner::of(request, 0)));
     }
 
     fn rename(
@@ -220,12 +224,12 @@ impl Filesystem for FileSystem {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        mask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         let back = |file: rustix::fd::BorrowedFd<'_>| reply.open_backing(file);
-        match self.0.create((parent, name), mode, flags, Owner::of(request), &back) {
+        match self.0.create((parent, name), mode, flags, Owner::of(request, mask), &back) {
             Ok((found, Opened { handle, backing: None })) => {
                 reply.created(&self.0.cache(), &found.attributes, found.generation, handle, UNCACHED);
             }
@@ -321,9 +325,10 @@ impl Filesystem for FileSystem {
     }
 
     fn readdirplus(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let (mut has_any, mut failed) = (false, Ok(()));
         let listed = self.0.list(handle, offset, |directory, entry, next| {
             let parent = INodeNo(directory.node().number());
-            // What went meanwhile is not listed. These two are not looked up.
+            // These two are not looked up.
             let dot = |attributes| (attributes, directory.node().generation());
             let named = |found: Found| (found.attributes, found.generation);
             let is_dot = matches!(entry.name.as_bytes(), b"." | b"..");
@@ -331,14 +336,24 @@ impl Filesystem for FileSystem {
                 true => self.0.attributes(parent).map(dot),
                 false => self.0.find(parent, &entry.name).map(named),
             };
-            let Ok((found, generation)) = found else { return false };
+            let (found, generation) = match found {
+                Ok(found) => found,
+                // What went meanwhile is not listed.
+                Err(Errno::NOENT | Errno::STALE) => return false,
+                Err(errno) => {
+                    failed = Err(errno);
+                    return true;
+                }
+            };
             let is_full = reply.add(found.ino, next, &entry.name, &self.0.cache(), &found, generation);
+            has_any |= !is_full;
             if is_full && !is_dot {
                 self.0.forget(found.ino, 1);
             }
             is_full
         });
-        match listed {
+        // What was listed before a fault is for now; the kernel goes on from there, and has the error then.
+        match listed.and(if has_any { Ok(()) } else { failed }) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(to_fuse(errno)),
         }
@@ -371,7 +386,7 @@ impl Filesystem for FileSystem {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         number: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -379,7 +394,7 @@ impl Filesystem for FileSystem {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.0.node(number).and_then(|node| extended::set(&node, name, value, flags)));
+        reply_empty(reply, self.0.set_extended(number, name, Some((value, flags)), request.uid()));
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -390,8 +405,8 @@ impl Filesystem for FileSystem {
         reply_xattr(reply, size, |names| extended::list(&*self.0.node(number)?, names));
     }
 
-    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.0.node(number).and_then(|node| extended::remove(&node, name)));
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.0.set_extended(number, name, None, request.uid()));
     }
 
     fn getlk(

@@ -9,6 +9,7 @@ use crate::failure::failed;
 use crate::managed::Managed;
 use crate::nodes::Node;
 use crate::umask;
+use fuser::{FileAttr, FileType};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -18,16 +19,34 @@ use std::sync::Arc;
 use stripewise_store::file::StripedFile;
 use stripewise_store::new_stub::{Birth, NewStub};
 
-/// Whose a new file is.
+/// Whose a new file is, and what its mode may not have.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     uid: u32,
     gid: u32,
+    mask: Mode,
 }
 
 impl Owner {
-    pub(crate) fn of(request: &fuser::Request) -> Self {
-        Self { uid: request.uid(), gid: request.gid() }
+    /// `mask`: the program's.
+    pub(crate) fn of(request: &fuser::Request, mask: u32) -> Self {
+        Self { uid: request.uid(), gid: request.gid(), mask: Mode::from_raw_mode(mask) }
+    }
+
+    /// Whether the owner of a new file may certainly open that older one instead. It is the owner's too, so the first bits of its mode say all, and no ACL.
+    pub(crate) fn may_open(self, found: &FileAttr, flags: i32) -> bool {
+        let reads = flags & libc::O_ACCMODE != libc::O_WRONLY;
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
+        let permits = |bit: u32, is_needed: bool| !is_needed || u32::from(found.perm) & bit != 0;
+        found.kind == FileType::RegularFile
+            && found.uid == self.uid
+            && permits(libc::S_IRUSR, reads)
+            && permits(libc::S_IWUSR, writes)
+    }
+
+    /// Whether a set-user bit is dropped of what the owner changes.
+    pub(crate) fn drops_privileges(self) -> bool {
+        self.uid != 0
     }
 
     /// `PERM`: this process cannot give the owner a file.
@@ -37,32 +56,35 @@ impl Owner {
     }
 
     /// Gives the new file at the name to the owner, or removes it. A directory with the set-group bit has given it its own group.
-    fn take_at(self, parent: &Node, name: &OsStr, mode: Mode, is_directory: bool) -> rustix::io::Result<()> {
+    fn take_at(self, parent: &Node, name: &OsStr, is_directory: bool) -> rustix::io::Result<()> {
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        self.give_at(parent, name, mode).inspect_err(|_| {
+        self.give_at(parent, name).inspect_err(|_| {
             let _ = rustix::fs::unlinkat(parent, name, flags);
         })
     }
 
-    fn give_at(self, parent: &Node, name: &OsStr, mode: Mode) -> rustix::io::Result<()> {
+    fn give_at(self, parent: &Node, name: &OsStr) -> rustix::io::Result<()> {
         if self.is_process() {
             return Ok(());
         }
+        // Not what was asked for: mask, default ACL and the bit of a directory's group had their part in it.
+        let mode = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
         let (uid, gid) = self.ids(&parent.stat()?);
         rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
-        let kept = mode & (Mode::SUID | Mode::SGID);
-        // A change of owner drops these.
-        if kept.is_empty() { Ok(()) } else { rustix::fs::chmodat(parent, name, mode, AtFlags::empty()) }
+        match kept(mode) {
+            Some(mode) => rustix::fs::chmodat(parent, name, mode, AtFlags::empty()),
+            None => Ok(()),
+        }
     }
 
-    fn take(self, parent: &Node, file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+    fn take(self, parent: &Node, file: &OwnedFd) -> rustix::io::Result<()> {
         if self.is_process() {
             return Ok(());
         }
+        let mode = rustix::fs::fstat(file)?.st_mode;
         let (uid, gid) = self.ids(&parent.stat()?);
         rustix::fs::fchown(file, uid, gid)?;
-        let kept = mode & (Mode::SUID | Mode::SGID);
-        if kept.is_empty() { Ok(()) } else { rustix::fs::fchmod(file, mode) }
+        kept(mode).map_or(Ok(()), |mode| rustix::fs::fchmod(file, mode))
     }
 
     fn is_process(self) -> bool {
@@ -73,6 +95,12 @@ impl Owner {
         let has_group = parent.st_mode & libc::S_ISGID != 0;
         (Some(Uid::from_raw(self.uid)), (!has_group).then(|| Gid::from_raw(self.gid)))
     }
+}
+
+/// The mode to set anew after a change of owner, which drops set-user and set-group bits; `None` without any.
+fn kept(mode: u32) -> Option<Mode> {
+    let mode = Mode::from_raw_mode(mode);
+    mode.intersects(Mode::SUID | Mode::SGID).then_some(mode)
 }
 
 /// A file just made and open.
@@ -92,13 +120,12 @@ pub(crate) fn make(
     owner: Owner,
 ) -> Result<Made, Errno> {
     owner.check()?;
-    umask::drop_for_this_thread()?;
     let path = parent.path()?.join(name);
     if !managed.client().takes(&path) {
         let syncs = flags & (OFlags::SYNC | OFlags::DSYNC);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | syncs;
-        let file = rustix::fs::openat(parent, name, flags, mode)?;
-        owner.take(parent, &file, mode).inspect_err(|_| {
+        let file = umask::with(owner.mask, || rustix::fs::openat(parent, name, flags, mode))?;
+        owner.take(parent, &file).inspect_err(|_| {
             let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
         })?;
         return Ok(Made { file, striped: None });
@@ -110,8 +137,9 @@ pub(crate) fn make(
     let client = managed.client();
     // Other hosts look at it by a name.
     let birth = if client.is_shared() { Birth::Named } else { Birth::Either };
-    let (file, mut stub) = NewStub::make(parent.as_fd(), c".", OFlags::RDWR | OFlags::CLOEXEC, mode, birth)?;
-    owner.take(parent, &file, mode)?;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let (file, mut stub) = umask::with(owner.mask, || NewStub::make(parent.as_fd(), c".", flags, mode, birth))?;
+    owner.take(parent, &file)?;
     let striped = client.create(&path, file.as_fd()).map_err(|error| failed(&error))?;
     let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
     match stub.link(file.as_fd(), &name) {
@@ -129,28 +157,23 @@ pub(crate) fn make(
 /// Makes what is no regular file: a FIFO, a socket or a device.
 pub(crate) fn make_special(parent: &Node, name: &OsStr, mode: u32, device: u32, owner: Owner) -> Result<(), Errno> {
     owner.check()?;
-    umask::drop_for_this_thread()?;
     let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
     let kind = rustix::fs::FileType::from_raw_mode(mode);
-    let mode = Mode::from_raw_mode(mode);
-    rustix::fs::mknodat(parent, name, kind, mode, rustix::fs::makedev(major, minor))?;
-    owner.take_at(parent, name, mode, false)
+    let (mode, device) = (Mode::from_raw_mode(mode), rustix::fs::makedev(major, minor));
+    umask::with(owner.mask, || rustix::fs::mknodat(parent, name, kind, mode, device))?;
+    owner.take_at(parent, name, false)
 }
 
 /// Makes a directory.
 pub(crate) fn make_directory(parent: &Node, name: &OsStr, mode: u32, owner: Owner) -> Result<(), Errno> {
     owner.check()?;
-    umask::drop_for_this_thread()?;
-    let mode = Mode::from_raw_mode(mode);
-    rustix::fs::mkdirat(parent, name, mode)?;
-    let has_group = parent.stat()?.st_mode & libc::S_ISGID != 0;
-    // It took the bit over from the directory above.
-    owner.take_at(parent, name, if has_group { mode | Mode::SGID } else { mode }, true)
+    umask::with(owner.mask, || rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)))?;
+    owner.take_at(parent, name, true)
 }
 
 /// Makes a symbolic link.
 pub(crate) fn make_link(parent: &Node, name: &OsStr, target: &OsStr, owner: Owner) -> Result<(), Errno> {
     owner.check()?;
     rustix::fs::symlinkat(target.as_bytes(), parent, name)?;
-    owner.take_at(parent, name, Mode::empty(), false)
+    owner.take_at(parent, name, false)
 }

@@ -2,6 +2,7 @@
 
 use crate::attributes::attributes_of;
 use crate::data::{self, Copy};
+use crate::extended;
 use crate::failure::to_fuse;
 use crate::locks::{Asked, Locks};
 use crate::making::{self, Made, Owner};
@@ -21,6 +22,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stripewise_store::client::Client;
 use stripewise_store::file::StripedFile;
+
+/// How often a file is made anew that was there, and was gone when it was looked for.
+const MAX_CREATES: u32 = 16;
 
 /// How a directory is shown.
 #[derive(Clone, Copy, Debug)]
@@ -177,6 +181,7 @@ impl Operations {
         Opened { handle, backing }
     }
 
+    /// `STALE`: the kernel is to look the name up once more, and to open what it finds there.
     pub(crate) fn create(
         &self,
         (parent, name): (INodeNo, &OsStr),
@@ -187,30 +192,57 @@ impl Operations {
     ) -> Result<(Found, Opened), Errno> {
         let parent_node = self.node(parent)?;
         let mode = Mode::from_raw_mode(mode);
-        match making::make(&self.managed, &parent_node, name, mode, own_flags(flags), owner) {
-            Ok(Made { file, striped }) => {
-                let (node, found) = self.nodes.enter(stripewise_store::nameless::hold(&file)?)?;
-                let opened = match striped {
-                    Some(striped) => {
-                        node.note_open(&striped);
-                        self.enter_managed(node.clone(), striped, flags)
-                    }
-                    None => self.enter_ordinary(node.clone(), file, flags, back),
-                };
-                // What stands there since it was entered: the opening may have changed it.
-                let found = node.stat().unwrap_or(found);
-                Ok((self.show(&node, &found)?, opened))
+        for _ in 0..MAX_CREATES {
+            match making::make(&self.managed, &parent_node, name, mode, own_flags(flags), owner) {
+                Ok(made) => return self.open_made(made, flags, back),
+                // Made meanwhile by a program that does not use the mount.
+                Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {}
+                Err(errno) => return Err(errno),
             }
-            // Made meanwhile by a program that does not use the mount.
-            Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
-                let found = self.find(parent, name)?;
-                let number = found.attributes.ino;
-                let opened = self.open_node(number, flags, back);
-                let opened = opened.inspect_err(|_| self.nodes.forget(number.0, 1))?;
-                Ok((found, opened))
+            match self.find(parent, name) {
+                Ok(found) => {
+                    let number = found.attributes.ino.0;
+                    return self.open_older(found, flags, owner, back).inspect_err(|_| self.nodes.forget(number, 1));
+                }
+                // And removed.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
             }
-            Err(errno) => Err(errno),
         }
+        Err(Errno::STALE)
+    }
+
+    fn open_made(&self, made: Made, flags: i32, back: Back<'_>) -> Result<(Found, Opened), Errno> {
+        let Made { file, striped } = made;
+        let (node, found) = self.nodes.enter(stripewise_store::nameless::hold(&file)?)?;
+        let opened = match striped {
+            Some(striped) => {
+                node.note_open(&striped);
+                self.enter_managed(node.clone(), striped, flags)
+            }
+            None => self.enter_ordinary(node.clone(), file, flags, back),
+        };
+        // What stands there since it was entered: the opening may have changed it.
+        let found = node.stat().unwrap_or(found);
+        Ok((self.show(&node, &found)?, opened))
+    }
+
+    /// Opens another's file in place of a new one. The kernel takes it for new: it neither checks whether the program may open it nor truncates it. So both are
+    /// done here where the file is the program's own, and left to the kernel's second try (`STALE`) elsewhere. A program has that error only of another user's name
+    /// that comes and goes, if the second try meets the same.
+    fn open_older(&self, mut found: Found, flags: i32, owner: Owner, back: Back<'_>) -> Result<(Found, Opened), Errno> {
+        if !owner.may_open(&found.attributes, flags) {
+            return Err(Errno::STALE);
+        }
+        let number = found.attributes.ino;
+        let opened = self.open_node(number, flags, back)?;
+        if flags & libc::O_TRUNC != 0 {
+            let drops_privileges = owner.drops_privileges();
+            let changes = Changes { size_bytes: Some(0), drops_privileges, ..Changes::default() };
+            let changed = self.change(number, None, changes);
+            found.attributes = changed.inspect_err(|_| self.opens.release(opened.handle))?;
+        }
+        Ok((found, opened))
     }
 
     /// Makes a file without opening it; of a kind in `mode`.
@@ -320,6 +352,24 @@ impl Operations {
         if self.locks.has_any(number.0) && !self.opens.has_any(number.0) {
             self.locks.drop_file(number.0);
         }
+    }
+
+    /// `caller`: the user who asks.
+    pub(crate) fn set_extended(
+        &self,
+        number: INodeNo,
+        name: &OsStr,
+        value: Option<(&[u8], i32)>,
+        caller: u32,
+    ) -> Result<(), Errno> {
+        let node = self.node(number)?;
+        extended::check_caller(&node, name, caller)?;
+        match value {
+            Some((value, flags)) => extended::set(&node, name, value, flags)?,
+            None => extended::remove(&node, name)?,
+        }
+        // Its mode goes with it.
+        if extended::is_acl(name) { setting::report_attributes(&self.managed, &node) } else { Ok(()) }
     }
 
     pub(crate) fn find_lock(

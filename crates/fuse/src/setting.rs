@@ -40,21 +40,10 @@ impl Changes {
             change_mode(node, mode)?;
         }
         if self.mode.is_some() || self.uid.is_some() || self.gid.is_some() {
-            self.report_attributes(managed, node)?;
+            report_attributes(managed, node)?;
         }
         if self.accessed.is_some() || self.modified.is_some() {
             self.set_times(managed, node)?;
-        }
-        Ok(())
-    }
-
-    /// The objects take over mode and owner of the stub.
-    fn report_attributes(&self, managed: &Managed, node: &Node) -> Result<(), Errno> {
-        if let Some(file) = managed.file(node)?
-            && let Err(error) = managed.client().attributes_changed(node.as_fd(), file)
-        {
-            // The stub has them, which permits and refuses; `check` finds objects that were left behind.
-            failed(&error);
         }
         Ok(())
     }
@@ -74,6 +63,17 @@ impl Changes {
         }
         Ok(())
     }
+}
+
+/// The objects take over mode, owner and ACL of the stub.
+pub(crate) fn report_attributes(managed: &Managed, node: &Node) -> Result<(), Errno> {
+    if let Some(file) = managed.file(node)?
+        && let Err(error) = managed.client().attributes_changed(node.as_fd(), file)
+    {
+        // The stub has them, which permits and refuses; `check` finds objects that were left behind.
+        failed(&error);
+    }
+    Ok(())
 }
 
 /// A program that may not keep them writes: the file loses its set-user and set-group bits.

@@ -1,5 +1,6 @@
-//! The mask of new files' modes. The kernel has applied the program's own before it asks, so none may be applied here; but the mask is the process's, in which
-//! a broker may make private files. So a thread that makes files for programs gets a mask of its own.
+//! The mask of new files' modes. A program's own comes with what it asks for, and is applied by the file system that makes the file, which alone knows whether the
+//! directory's default ACL takes its place. But a mask is the process's, in which a broker may make private files. So a thread that makes files for programs gets a
+//! mask of its own.
 
 #![allow(unsafe_code, reason = "a thread leaves what it shares with the others by a system call")]
 
@@ -12,16 +13,17 @@ thread_local! {
     static HAS_OWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From here on this thread makes files with the modes that are asked for, and no other thread does.
-pub(crate) fn drop_for_this_thread() -> Result<(), Errno> {
-    if HAS_OWN.get() {
-        return Ok(());
+/// Makes something for a program with that mask. No other thread's changes, and this one has none afterwards.
+pub(crate) fn with<T>(mask: Mode, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    if !HAS_OWN.get() {
+        // SAFETY: the thread gets its own mask, root and working directory, equal to the process's; descriptors stay shared.
+        unsafe { unshare_unsafe(UnshareFlags::FS)? };
+        HAS_OWN.set(true);
     }
-    // SAFETY: the thread gets its own mask, root and working directory, equal to the process's; descriptors stay shared.
-    unsafe { unshare_unsafe(UnshareFlags::FS)? };
+    rustix::process::umask(mask);
+    let made = make();
     rustix::process::umask(Mode::empty());
-    HAS_OWN.set(true);
-    Ok(())
+    made
 }
 
 #[cfg(test)]
@@ -40,11 +42,11 @@ mod tests {
         let before = mode_of("before");
         let made = std::thread::scope(|scope| {
             let maker = scope.spawn(|| {
-                drop_for_this_thread().unwrap();
-                mode_of("made")
+                let masked = with(Mode::from_raw_mode(0o137), || Ok(mode_of("masked"))).unwrap();
+                (masked, mode_of("unmasked"), with(Mode::empty(), || Ok(mode_of("made"))).unwrap())
             });
             maker.join().unwrap()
         });
-        assert_eq!((made, mode_of("after")), (0o666, before));
+        assert_eq!((made, mode_of("after")), ((0o640, 0o666, 0o666), before));
     }
 }

@@ -186,3 +186,33 @@ fn record_locks_exclude_programs_on_the_mount_and_redirected_ones() {
     assert!(driver.end().status.success());
     mounted.interrupt();
 }
+
+#[test]
+fn a_file_that_cannot_be_looked_at_is_listed_or_the_list_fails_though_the_kernel_may_believe_names() {
+    let Some(place) = place() else { return };
+    // A stub whose data is not to be had: another cluster's.
+    let other = Place::with_cluster();
+    std::fs::create_dir(other.path(DATA)).unwrap();
+    other.done(&["manage", DATA]);
+    other.write("source", b"data");
+    other.done(&["cp", "source", "data/file"]);
+    place.write("data/foreign", &other.read("data/file"));
+    (0..20).for_each(|number| place.write(&format!("data/plain-{number}"), b"text"));
+    let list = |mounted: &Mounted| -> std::io::Result<Vec<_>> {
+        std::fs::read_dir(mounted.path(""))?.map(|entry| Ok(entry?.file_name())).collect()
+    };
+    for cache in ["0s", "10s"] {
+        let mounted = Mounted::start(&place, &["--cache", cache]);
+        assert_eq!(std::fs::read(mounted.path("foreign")).unwrap_err().raw_os_error(), Some(libc::EIO));
+        // The kernel asks for attributes along with names again once somebody has asked for them.
+        for _ in 0..3 {
+            match list(&mounted) {
+                Ok(names) => assert!(names.len() == 21 && names.iter().any(|name| name == "foreign"), "{names:?}"),
+                Err(error) => assert_eq!((cache, error.raw_os_error()), ("10s", Some(libc::EIO)), "{error}"),
+            }
+            assert_eq!(mounted.path("foreign").metadata().unwrap_err().raw_os_error(), Some(libc::EIO));
+            assert_eq!(mounted.path("plain-7").metadata().unwrap().len(), 4);
+        }
+        mounted.interrupt();
+    }
+}
