@@ -11,9 +11,11 @@ import multiprocessing
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -76,6 +78,54 @@ class Files(OnCluster):
             self.assertEqual(file.read_at(MIB - 3, 7), data[MIB - 3 : MIB + 4])
             self.assertEqual((file.tell(), file.size), (len(data), len(data)))
         self.assertEqual(subprocess.run([stripewise.command(), "cat", path], capture_output=True).stdout, data)
+
+    def test_reading_all_of_a_file_of_which_a_part_is_lost_is_an_error(self):
+        """A call ends before the fault with what came before it, which is not all that there is."""
+        alone = Cluster(WORK / "lost")
+        path, data = alone.data / "file", random.Random(SEED).randbytes(2 * MIB)
+        code = f"""
+import stripewise, sys
+with stripewise.open(sys.argv[1], "r+b", 0, cluster=sys.argv[2]) as file:
+    file.seek({MIB})
+    file.write(sys.stdin.buffer.read())
+"""
+
+        def objects():
+            return {found for found in alone.file.parent.glob("*/stripewise-objects/**/*") if found.is_file()}
+
+        with stripewise.open(path, "wb", 0, cluster=alone.file) as file:
+            self.assertEqual(file.write(data[:MIB]), MIB)
+        before = objects()
+        # By another process, and read by others: whoever has an object open keeps it.
+        subprocess.run(list(map(str, [sys.executable, "-c", code, path, alone.file])), input=data[MIB:], check=True, timeout=60)
+        of_second = objects() - before
+        self.assertTrue(before and of_second)
+
+        def read(buffering, call):
+            code = f"""
+import errno, stripewise, sys
+file = stripewise.open(sys.argv[1], "rb", {buffering}, cluster=sys.argv[2])
+try:
+    print(len(file.{call}))
+except OSError as error:
+    print(errno.errorcode[error.errno], file.tell())
+"""
+            words = list(map(str, [sys.executable, "-c", code, path, alone.file]))
+            return subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.strip()
+
+        calls = [(-1, "read()"), (0, "read()"), (0, "readall()"), (0, "read(None)")]
+        self.assertEqual([read(*call) for call in calls], [str(2 * MIB)] * len(calls))
+        hidden = WORK / "lost-objects"
+        hidden.mkdir()
+        moved = [(found, hidden / str(number)) for number, found in enumerate(sorted(of_second))]
+        for found, aside in moved:
+            found.rename(aside)
+        self.assertEqual([read(*call) for call in calls], ["EIO 0"] * len(calls))
+        # Of so many bytes there may be fewer, as from any file.
+        self.assertEqual(read(0, f"read({MIB + 5})"), str(MIB))
+        for found, aside in moved:
+            aside.rename(found)
+        alone.check()
 
     def test_an_object_of_python_and_a_file_of_the_system_behave_alike(self):
         """Random calls on a managed file and on an ordinary one have the same answers, errors too."""
@@ -444,6 +494,95 @@ class Others(OnCluster):
         self.assertEqual(sorted(system.find(root)), [root + "/below/a", root + "/c"])
         system.rm(root, recursive=True)
         self.assertFalse(system.exists(root))
+
+    def test_the_file_system_copies_no_file_to_itself(self):
+        import fsspec
+
+        system = fsspec.filesystem("stripewise")
+        root = str(self.cluster.data / "same")
+        system.pipe_file(root + "/file", b"kept")
+        os.symlink("file", root + "/symlink")
+        os.link(root + "/file", root + "/link")
+        ordinary = str(WORK / "same")
+        pathlib.Path(ordinary).write_bytes(b"kept")
+        for source, names in ((root + "/file", ("file", "symlink", "link")), (ordinary, (ordinary,))):
+            for target in (os.path.join(root, name) for name in names):
+                for copy in (system.cp_file, system.copy, system.get_file, system.put_file):
+                    with self.assertRaises(shutil.SameFileError):
+                        copy(source, target)
+                    self.assertEqual(system.cat_file(source), b"kept", (copy, target))
+        with self.assertRaises(FileNotFoundError):
+            system.cp_file(root + "/nothing", root + "/file")
+        self.assertEqual(system.cat_file(root + "/file"), b"kept")
+
+    def test_ranges_of_the_file_system_are_counted_from_the_end_too(self):
+        import fsspec
+
+        system = fsspec.filesystem("stripewise")
+        root = str(self.cluster.data / "ranges")
+        lines = b"".join(b"line %d\n" % number for number in range(10_000))
+        ordinary = str(WORK / "ranges")
+        pathlib.Path(ordinary).write_bytes(lines)
+        system.pipe_file(root + "/file", lines)
+        for path in (root + "/file", ordinary):
+            self.assertEqual(system.cat_file(path, start=-16), lines[-16:])
+            self.assertEqual(system.cat_file(path, start=5, end=-5), lines[5:-5])
+            self.assertEqual(system.read_block(path, 3, 20), lines[3:23])
+            self.assertEqual(system.read_block(path, 3, None, b"\n"), lines[7:])
+            with system.open(path, "r+b") as file:
+                self.assertEqual((file.size, file.tell()), (len(lines), 0))
+
+    def test_the_file_system_lists_files_behind_links_makes_directories_and_moves_anywhere(self):
+        import fsspec
+
+        system = fsspec.filesystem("stripewise")
+        root = str(self.cluster.data / "links")
+        # Directories that a name needs are made for these too.
+        system.touch(root + "/a/empty")
+        self.assertEqual(system.info(root + "/a/empty")["size"], 0)
+        system.pipe_file(root + "/file", b"f" * 5000)
+        system.mv(root + "/file", root + "/b/file")
+        os.symlink("b/file", root + "/link")
+        os.symlink("b", root + "/below")
+        os.symlink("nowhere", root + "/broken")
+        listed = {entry["name"]: entry for entry in system.ls(root, detail=True)}
+        self.assertEqual((listed[root + "/link"]["size"], listed[root + "/link"]["type"]), (5000, "file"))
+        self.assertEqual(listed[root + "/link"], system.info(root + "/link"))
+        self.assertEqual(listed[root + "/broken"]["size"], 0)
+        self.assertNotIn(root + "/below/file", system.find(root))
+        self.assertEqual(system.find(root, detail=True)[root + "/link"]["size"], 5000)
+        self.assertEqual(system.info(root + "/link")["islink"], True)
+
+        other = tempfile.mkdtemp(dir="/dev/shm", prefix="stripewise-python-")
+        self.addCleanup(shutil.rmtree, other)
+        if os.stat(other).st_dev == os.stat(root).st_dev:
+            self.skipTest("/dev/shm is the file system of the test's directory")
+        os.chmod(root + "/b/file", 0o640)
+        modified = system.info(root + "/b/file")["mtime"]
+        system.mv(root + "/b/file", other + "/b/moved")
+        found = os.stat(other + "/b/moved")
+        self.assertEqual((found.st_size, found.st_mode & 0o777), (5000, 0o640))
+        self.assertAlmostEqual(found.st_mtime, modified, places=3)
+        self.assertFalse(system.exists(root + "/b/file"))
+        os.symlink("moved", other + "/b/link")
+        system.pipe_file(root + "/b2/old", b"old")
+        # A directory, and a file and a link over files.
+        system.mv(other + "/b", root + "/c")
+        self.assertEqual((system.cat_file(root + "/c/moved"), os.readlink(root + "/c/link")), (b"f" * 5000, "moved"))
+        self.assertEqual(stripewise._files.status(root + "/c/moved")[0], 5000)
+        pathlib.Path(other, "new").write_bytes(b"new")
+        os.link(root + "/b2/old", root + "/b2/kept")
+        system.mv(other + "/new", root + "/b2/old")
+        self.assertEqual((system.cat_file(root + "/b2/old"), system.cat_file(root + "/b2/kept")), (b"new", b"old"))
+        os.symlink("elsewhere", other + "/new")
+        system.mv(other + "/new", root + "/b2/old")
+        self.assertEqual(os.readlink(root + "/b2/old"), "elsewhere")
+        # What cannot be copied stays, and leaves nothing behind.
+        os.mkfifo(other + "/fifo")
+        with self.assertRaises(OSError):
+            system.mv(other + "/fifo", root + "/b2/kept")
+        self.assertEqual((os.listdir(other), sorted(os.listdir(root + "/b2"))), (["fifo"], ["kept", "old"]))
+        system.rm(root, recursive=True)
 
     def test_files_of_a_transaction_appear_at_its_end_or_never(self):
         import fsspec

@@ -84,6 +84,19 @@ impl File {
         striped.read_at(FileOffset(offset), &mut [IoSliceMut::new(buffer)]).map_err(|error| self.failed(&error))
     }
 
+    /// As [`Self::fill`], where fewer bytes would pass for the end of the file: one call of the store moves 2 GiB at most, and ends before a fault that it meets
+    /// behind the first byte. The next call has the fault as its error.
+    fn fill_all(&self, striped: &StripedFile, offset: u64, buffer: &mut [u8]) -> PyResult<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.fill(striped, offset + done as u64, &mut buffer[done..])? {
+                0 => break,
+                more => done += more,
+            }
+        }
+        Ok(done)
+    }
+
     /// Writes at `offset` or at the end; returns where the write ended, and how much was written.
     fn put(&self, striped: &StripedFile, offset: Option<u64>, bytes: &[u8]) -> PyResult<(u64, usize)> {
         let bytes = [IoSlice::new(bytes)];
@@ -206,7 +219,10 @@ impl File {
         let mut read = Ok(0);
         let bytes = PyBytes::new_with(py, wanted, |buffer| {
             read = self.in_turn(py, |striped, position| {
-                let read = self.fill(striped, *position, buffer)?;
+                let read = match length {
+                    ..0 => self.fill_all(striped, *position, buffer)?,
+                    _ => self.fill(striped, *position, buffer)?,
+                };
                 *position += read as u64;
                 Ok(read)
             });

@@ -12,6 +12,7 @@ import errno
 import io
 import os
 import secrets
+import shutil
 from typing import IO, Any, Union
 
 from fsspec.implementations.local import LocalFileSystem
@@ -52,6 +53,11 @@ class _DeferredRandom(_Deferred, io.BufferedRandom):
     """Open for reading too."""
 
 
+def _beside(target: str) -> str:
+    """A name that nothing has, in the same directory."""
+    return os.path.join(os.path.dirname(target), f".stripewise-{secrets.token_hex(8)}.part")
+
+
 def _deferred(path: str, mode: str, cluster: StrPath | None) -> IO[bytes]:
     if set(mode) & set("ra"):
         what = f"a file cannot be opened with mode {mode!r} in a transaction: what is there would change before its end; write a new one, or end the transaction first"
@@ -60,7 +66,7 @@ def _deferred(path: str, mode: str, cluster: StrPath | None) -> IO[bytes]:
     is_new = "x" in mode
     if is_new and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-    temporary = os.path.join(os.path.dirname(target), f".stripewise-{secrets.token_hex(8)}.part")
+    temporary = _beside(target)
     if "+" in mode:
         return _DeferredRandom(_files.open(temporary, "x+b", 0, cluster=cluster), target, is_new, cluster)
     return _DeferredWriter(_files.open(temporary, "xb", 0, cluster=cluster), target, is_new, cluster)
@@ -98,10 +104,18 @@ class StripewiseFileSystem(LocalFileSystem):
             self.makedirs(self._parent(path), exist_ok=True)
         if not autocommit and set(mode) & set("wax+"):
             return _deferred(path, mode, self.cluster)
-        return _files.open(path, mode if "b" in mode else mode + "b", cluster=self.cluster)
+        found = _files.open(path, mode if "b" in mode else mode + "b", cluster=self.cluster)
+        if "r" in mode and found.seekable():
+            # As fsspec's own local files have it: its ranges from the end on are counted from there.
+            found.size = found.seek(0, os.SEEK_END)  # type: ignore[union-attr, misc]
+            found.seek(0)
+        return found
 
     def info(self, path: Any, **options: Any) -> dict[str, Any]:
         """Name, type, size and times; size and modification time of a managed file are those of its data."""
+        if isinstance(path, os.DirEntry) and path.is_symlink() and path.is_file():
+            # A list says of a link what is said of it by its name.
+            path = path.path
         found: dict[str, Any] = super().info(path, **options)
         if found["type"] == "file":
             managed = _files.status(found["name"], self.cluster)
@@ -119,11 +133,17 @@ class StripewiseFileSystem(LocalFileSystem):
         return datetime.datetime.fromtimestamp(self.info(path)["mtime"], tz=datetime.timezone.utc)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
-        """Copies a file with its data; the copy is managed where the cluster takes it."""
+        """Copies a file with its data; the copy is managed where the cluster takes it.
+
+        A file is not copied to itself, by whatever name: ``shutil.SameFileError``.
+        """
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         if self.isdir(source):
             self.mkdirs(target, exist_ok=True)
             return
+        if os.path.exists(target) and os.path.samefile(source, target):
+            # It would be truncated before it is read.
+            raise shutil.SameFileError(f"{source!r} and {target!r} are the same file")
         if self.auto_mkdir:
             self.makedirs(self._parent(target), exist_ok=True)
         with _files.open(source, "rb", 0, cluster=self.cluster) as read, _files.open(target, "wb", 0, cluster=self.cluster) as write:
@@ -147,13 +167,45 @@ class StripewiseFileSystem(LocalFileSystem):
         self.cp_file(path1, path2)
 
     def mv(self, path1: str, path2: str, **options: Any) -> None:
-        """Renames a file or a directory, over a file that stands there."""
+        """Renames a file or a directory, over a file that stands there; copies it to another file system, and removes it here."""
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        if self.auto_mkdir:
+            self.makedirs(self._parent(target), exist_ok=True)
         if self.isdir(target):
             target = os.path.join(target, os.path.basename(source))
-        _files.rename(source, target, self.cluster)
+        try:
+            _files.rename(source, target, self.cluster)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            self._move_across(source, target)
 
     mv_file = mv
+
+    def _move_across(self, source: str, target: str) -> None:
+        """As ``mv`` where no rename reaches; what stands at the target stays until all is copied."""
+        temporary = _beside(target)
+        try:
+            if os.path.islink(source):
+                os.symlink(os.readlink(source), temporary)
+            elif os.path.isdir(source):
+                shutil.copytree(source, temporary, symlinks=True, copy_function=self._copy_with_mode)
+            else:
+                self._copy_with_mode(source, temporary)
+            _files.rename(temporary, target, self.cluster)
+        except BaseException:
+            if os.path.lexists(temporary):
+                self.rm(temporary, recursive=True)
+            raise
+        self.rm(source, recursive=True)
+
+    def _copy_with_mode(self, source: str, target: str) -> None:
+        if not os.path.isfile(source):
+            raise shutil.SpecialFileError(f"{source!r} is no regular file, which alone can be copied to another file system")
+        self.cp_file(source, target)
+        shutil.copymode(source, target)
+        # A stub's own are not the file's.
+        os.utime(target, (os.stat(source).st_atime, self.info(source)["mtime"]))
 
     def rm_file(self, path: str) -> None:
         """Removes a file with its data."""
@@ -188,6 +240,8 @@ class StripewiseFileSystem(LocalFileSystem):
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
         """Makes a file, truncates it, or sets its times without `truncate`."""
+        if self.auto_mkdir:
+            self.makedirs(self._parent(path), exist_ok=True)
         with _files.open(self._strip_protocol(path), "wb" if truncate else "ab", cluster=self.cluster):
             pass
         if not truncate:
