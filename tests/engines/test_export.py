@@ -138,6 +138,19 @@ class Exports(unittest.TestCase):
             layout = os.getxattr(path, "ceph.file.layout").decode()
             self.assertIn("stripe_count=2", layout)
 
+        # A copy would lose what somebody noted at a file: that one stays, and the others are laid out.
+        noted, *_ = contents
+        os.setxattr(noted, "user.note", b"kept")
+        before = {path: path.stat().st_ino for path in contents}
+        result = subprocess.run(["/bin/sh", script], cwd=self.place, capture_output=True, text=True, timeout=120)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn(f"{noted} has extended attributes (user.*), which a copy would lose: left as it was", result.stderr)
+        self.assertIn("1 of the files do not have their layout", result.stderr)
+        self.assertEqual([path for path in contents if path.stat().st_ino == before[path]], [noted])
+        self.assertEqual(os.getxattr(noted, "user.note"), b"kept")
+        self.assertEqual({path: path.read_bytes() for path in contents}, contents)
+        self.assertEqual(sorted(site.mount.iterdir()), sorted(contents))
+
     def test_moosefs_has_the_chunks_on_the_servers_that_the_plan_names(self):
         try:
             site = self.enterContext(moosefs.MooseFS(servers=4))

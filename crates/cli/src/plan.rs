@@ -243,7 +243,7 @@ pub(crate) struct All {
     policies: Vec<ComparisonRow>,
     /// The policy whose plan saves most of those that are worth their move; `None`: the files are best left where they are.
     recommended: Option<PolicyName>,
-    /// What every plan notes, the profile's caveats among it.
+    /// What several plans note, the profile's caveats among it.
     notes: Vec<String>,
 }
 
@@ -253,7 +253,7 @@ fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Res
     }
     if context.json {
         let recommended = comparison.recommended().map(|plan| plan.policy);
-        let notes = comparison.notes().cloned().collect();
+        let notes = comparison.notes().into_iter().cloned().collect();
         return context.object(&All { policies: comparison.rows(), recommended, notes });
     }
     context.line(recommendation(comparison.recommended(), output))?;

@@ -117,10 +117,17 @@ impl Comparison {
         rows
     }
 
-    /// What every plan notes; what holds for one policy alone is in its plan.
-    pub fn notes(&self) -> impl Iterator<Item = &String> {
-        let of_all = |note: &&String| self.plans.iter().all(|plan| plan.notes.contains(note));
-        self.plans.first().into_iter().flat_map(|plan| &plan.notes).filter(of_all)
+    /// What several plans note, each sentence once; what holds for one policy alone is in its plan.
+    #[must_use]
+    pub fn notes(&self) -> Vec<&String> {
+        let least = self.plans.len().min(2);
+        let mut notes: Vec<&String> = Vec::new();
+        for note in self.plans.iter().flat_map(|plan| &plan.notes) {
+            if !notes.contains(&note) && self.plans.iter().filter(|plan| plan.notes.contains(note)).count() >= least {
+                notes.push(note);
+            }
+        }
+        notes
     }
 
     /// The plan that is predicted to save most of those that are worth their move, moves between windows taken off; `None`: the files

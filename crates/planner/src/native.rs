@@ -20,6 +20,7 @@ mod moosefs;
 mod orangefs;
 mod predicting;
 mod script;
+mod whereabouts;
 
 pub use drawn::Objects;
 pub use export::{check, export};
@@ -28,6 +29,7 @@ pub use fit::Refusal;
 pub use found::{Ask, Found};
 pub use layout::{NativeLayout, Part, Turn};
 pub use script::Script;
+pub use whereabouts::{Whereabouts, drawings, mean};
 
 use crate::file_system::FileSystem;
 use crate::site::Site;

@@ -19,14 +19,14 @@ struct Booked {
 /// Gives regions that the broker would not place where the choices have them their file's fallback layout, and says so.
 pub(crate) fn keep(task: &Task<'_>, choices: &mut [FileChoice]) -> Option<String> {
     let request = task.request;
-    let mut room: Vec<Option<u64>> = vec![None; task.groups.count];
+    let mut space: Vec<Option<u64>> = vec![None; task.groups.count];
     if request.promises_whole_regions {
         for ssd in task.groups.ssd.iter().filter(|ssd| request.cluster.room_bytes(**ssd).is_some()) {
             let server = usize::from(ssd.0);
-            room[server] = task.capacity.bytes(server);
+            space[server] = task.capacity.bytes(server);
         }
     }
-    if room.iter().all(Option::is_none) {
+    if space.iter().all(Option::is_none) {
         return None;
     }
     let share = |layout: &Layout, file: usize, region: u32| -> Vec<(usize, u64)> {
@@ -34,7 +34,7 @@ pub(crate) fn keep(task: &Task<'_>, choices: &mut [FileChoice]) -> Option<String
         let view = layout.view();
         let of_turn = |(turn, stripe): (usize, &stripewise_layout::Stripe)| {
             let server = usize::from(stripe.server.0);
-            let length = match room[server] {
+            let length = match space[server] {
                 Some(_) => of_file.region_size.0,
                 None => region_bytes(of_file, RegionIndex(region)),
             };
@@ -58,7 +58,7 @@ pub(crate) fn keep(task: &Task<'_>, choices: &mut [FileChoice]) -> Option<String
             let Some(number) = choice.windows[window].get(region as usize).copied() else { continue };
             let of_region = share(&choice.layouts[number as usize], file, region);
             let fits = |(server, bytes): &(usize, u64)| {
-                room[*server].is_none_or(|room| taken[*server].saturating_add(*bytes) <= room)
+                space[*server].is_none_or(|space| taken[*server].saturating_add(*bytes) <= space)
             };
             if of_region.iter().all(fits) || choice.layouts[number as usize] == choice.layouts[choice.fallback as usize]
             {

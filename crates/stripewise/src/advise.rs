@@ -365,7 +365,7 @@ fn judge(
         let exported = export_for(&planned, loaded, variant.request.files)?;
         candidates.push((planned, exported));
     }
-    Ok(judging::best(&variants, candidates)?)
+    Ok(judging::best(&loaded.site, &variants, candidates)?)
 }
 
 fn request<'a>(

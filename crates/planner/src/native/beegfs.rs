@@ -55,7 +55,7 @@ set_layout() {
     if [ -e "$1" ]; then
         replace "$1" "$new"
     else
-        mv -n "$new" "$1"
+        settle "$new" "$1"
     fi
 }
 

@@ -59,7 +59,7 @@ set_layout() {
     if [ -e "$1" ]; then
         replace "$1" "$directory/new"
     else
-        mv -n "$directory/new" "$1"
+        settle "$directory/new" "$1"
     fi
 }
 "#;

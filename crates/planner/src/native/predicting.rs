@@ -2,8 +2,7 @@
 
 use super::exported::{ExportError, ExportRequest, ExportedFile, Loss};
 use super::fit::renumbered;
-use super::layout::NativeLayout;
-use super::lookup;
+use super::whereabouts::{Whereabouts, drawings, mean};
 use crate::plan::Gain;
 use crate::predict::{PredictionSum, Throughput};
 use crate::request::{PlanOptions, PlanRequest};
@@ -11,25 +10,6 @@ use crate::sources::{PlanKey, Sources};
 use stripewise_layout::Placement;
 use stripewise_model::{Concurrency, Profile};
 use stripewise_trace::FileAccess;
-
-/// Drawings of where a file system that chooses targets itself may put a file.
-const DRAWINGS: u64 = 8;
-
-/// The mean time of drawings of the same requests; its spread has their own.
-fn mean(drawings: Vec<Throughput>) -> Throughput {
-    let over = |of: &dyn Fn(&Throughput) -> f64| drawings.iter().map(of).sum::<f64>() / drawings.len() as f64;
-    let time_s = over(&|one| one.time_s);
-    if drawings.len() == 1 || time_s <= 0.0 {
-        return drawings[0];
-    }
-    let apart = over(&|one| (one.time_s / time_s - 1.0).powi(2)).sqrt();
-    Throughput {
-        time_s,
-        mb_per_s: drawings[0].bytes as f64 / time_s / 1e6,
-        spread: over(&|one| one.spread).hypot(apart),
-        ..drawings[0]
-    }
-}
 
 /// What predictions need: the accesses as a request has them.
 pub(super) struct Predicting<'a> {
@@ -89,45 +69,25 @@ impl<'a> Predicting<'a> {
             windows.map(|window| (window.start_s, renumbered(&window.placement, numbers))).collect()
         };
         let planned: Vec<Vec<(f64, Placement)>> = files.iter().map(planned_of).collect();
-        let defaults: Vec<NativeLayout> =
-            (0..files.len()).map(|number| NativeLayout::site_default(request.site, number)).collect();
         let profile = &request.servers.profile;
         let ideal = self.total(profile, files, |file, start_s| {
             let begun = planned[file].partition_point(|(window_s, _)| *window_s <= start_s);
             &planned[file][begun.max(1) - 1].1
         });
-        let exported = self.drawn(request, files, |file| &files[file].layout);
-        let default = self.drawn(request, files, |file| &defaults[file]);
+        let exported = files.iter().enumerate().map(|(number, file)| Whereabouts::exported(request.site, file, number));
+        let exported = self.mean(profile, files, &exported.collect::<Vec<_>>());
+        let by_default = |(number, file): (usize, &ExportedFile)| {
+            Whereabouts::by_default(request.site, number, file.placement.region_size, file.size_bytes)
+        };
+        let default = self.mean(profile, files, &files.iter().enumerate().map(by_default).collect::<Vec<_>>());
         let over = |a: Throughput, b: Throughput| Gain::of(b, a, a == b);
         Some(Loss { ideal, exported, default, loss: over(exported, ideal), gain: over(default, exported) })
     }
 
-    /// The time of all files' accesses under one layout each. Where the file system chooses targets itself, that is the mean of a few drawings, and how they differ is
-    /// part of the spread.
-    fn drawn<'l>(
-        &self,
-        request: &ExportRequest<'_>,
-        files: &[ExportedFile],
-        layout: impl Fn(usize) -> &'l NativeLayout,
-    ) -> Throughput {
-        let objects = lookup(request.site.fs.name).and_then(|native| native.objects);
-        let is_drawn = |file: usize| objects.filter(|_| layout(file).parts[0].turns.len() > 1);
-        let placement = |drawing: u64, file: usize| {
-            let ExportedFile { placement, size_bytes, .. } = &files[file];
-            let part = &layout(file).parts[0];
-            match is_drawn(file) {
-                Some(objects) => {
-                    objects(part).draw(part, placement.region_size, *size_bytes, drawing << 32 | file as u64)
-                }
-                None => layout(file).placement(placement.region_size, *size_bytes),
-            }
-        };
-        let drawings = if (0..files.len()).any(|file| is_drawn(file).is_some()) { DRAWINGS } else { 1 };
-        let of_drawing = |drawing: u64| {
-            let placements: Vec<Placement> = (0..files.len()).map(|file| placement(drawing, file)).collect();
-            self.total(&request.servers.profile, files, |file, _| &placements[file])
-        };
-        mean((0..drawings).map(of_drawing).collect())
+    /// The time of all files' accesses where each file lies as it is said.
+    fn mean(&self, profile: &Profile, files: &[ExportedFile], lying: &[Whereabouts]) -> Throughput {
+        let of_drawing = |placements: Vec<Placement>| self.total(profile, files, |file, _| &placements[file]);
+        mean(&drawings(lying).map(of_drawing).collect::<Vec<_>>())
     }
 
     /// The time of all files' accesses, each file and window under the placement that `placement` gives for its number and start.

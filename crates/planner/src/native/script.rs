@@ -118,12 +118,25 @@ impl Writer {
     }
 }
 
-/// For file systems whose files get a layout when they are made: `check FILE` refuses what cannot be replaced, `replace OLD NEW` copies the data of one file to a new, empty one that has the layout, and puts
-/// it in the old one's place if nobody changed that meanwhile. `name_new FILE` is a name for the new one, which nobody has.
+/// For file systems whose files get a layout when they are made: `check FILE` refuses what cannot be replaced, `replace OLD
+/// NEW` copies the data of one file to a new, empty one that has the layout, and puts it in the old one's place, once it is
+/// on the servers, if nobody changed that meanwhile. `name_new FILE` is a name for the new one, which nobody has; `settle
+/// NEW FILE` gives it that of the file, where there was none.
 pub(super) const REPLACE: &str = r#"# Refuses a file that a copy would not replace.
 check() {
     [ ! -L "$1" ] || fail "$1 is a symbolic link: name the file itself"
     [ "$(stat -c %h "$1")" = 1 ] || fail "$1 has several names (hard links), which a copy would part: left as it was"
+    command -v getfattr >/dev/null ||
+        fail "no getfattr says whether $1 has extended attributes, which a copy would lose: install it (package attr); left as it was"
+    if ! attributes=$(LC_ALL=C getfattr --absolute-names -m '^user\.' -- "$1" 2>&1); then
+        case $attributes in
+            *': Operation not supported') attributes= ;;
+            *) fail "$1: its extended attributes cannot be read ($attributes): left as it was" ;;
+        esac
+    fi
+    # OrangeFS shows layouts so, which a copy shall not keep.
+    ! printf '%s\n' "$attributes" | grep '^user\.' | grep -qv '^user\.pvfs2\.' ||
+        fail "$1 has extended attributes (user.*), which a copy would lose: left as it was"
 }
 
 # A name in the same directory that nobody has. What is left of it is removed.
@@ -132,10 +145,18 @@ name_new() {
     trap 'rm -f "$new"' EXIT
 }
 
-# Copies OLD into NEW, which is empty and has the layout, and puts it in the place of OLD unless that was changed meanwhile.
+# Gives NEW the name FILE, unless somebody made a file of that name meanwhile or a link that leads nowhere has it.
+settle() {
+    mv -nT "$1" "$2" || :
+    [ ! -e "$1" ] || fail "$2 was made meanwhile or is a symbolic link that leads nowhere: left as it was"
+}
+
+# Copies OLD into NEW, which is empty and has the layout, and puts it in the place of OLD unless that was changed meanwhile. A crash must not leave the name
+# to a file whose bytes are in a cache only, so the copy is synced first.
 replace() {
     before=$(stat -c '%i %s %y' "$1")
     cp --preserve=mode,ownership,timestamps "$1" "$2" || fail "$1 cannot be copied: left as it was"
+    sync "$2" || fail "$1 cannot be copied: left as it was"
     if cmp -s "$1" "$2" && [ "$(stat -c '%i %s %y' "$1")" = "$before" ]; then
         mv -f "$2" "$1"
     else

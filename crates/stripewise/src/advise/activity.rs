@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use stripewise_layout::Direction;
 use stripewise_trace::darshan::{BINS, DarshanLog, Interface, LevelCounters, bin_of};
 
@@ -37,6 +39,17 @@ pub struct BusyFile {
 }
 
 impl BusyFile {
+    /// What another log has of the same file.
+    fn add(&mut self, other: Self) {
+        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
+        self.write_bytes = self.write_bytes.saturating_add(other.write_bytes);
+        self.requests = self.requests.saturating_add(other.requests);
+        self.processes = self.processes.saturating_add(other.processes);
+        // Of one log alone it would read as the time of all.
+        self.time_s = self.time_s.zip(other.time_s).map(|(one, two)| one + two);
+        self.file_system = self.file_system.take().or(other.file_system);
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.read_bytes.saturating_add(self.write_bytes)
     }
@@ -74,7 +87,9 @@ pub(super) struct Activity {
     pub(super) below_mpi: (u64, u64),
     /// Requests and bytes through streams.
     pub(super) streams: (u64, u64),
+    /// All that are known by name, until those to be listed are left; those with the most bytes first.
     pub(super) files: Vec<BusyFile>,
+    /// With those that a log has in its sums only.
     pub(super) file_count: u64,
     /// Bytes read and written in equal slices of the run.
     pub(super) timeline: Vec<[f64; 2]>,
@@ -83,6 +98,45 @@ pub(super) struct Activity {
 /// Requests and bytes of two sums.
 pub(super) fn both(one: (u64, u64), two: (u64, u64)) -> (u64, u64) {
     (one.0.saturating_add(two.0), one.1.saturating_add(two.1))
+}
+
+/// Files by path, each once, those with the most bytes first.
+fn joined(files: impl Iterator<Item = BusyFile>) -> Vec<BusyFile> {
+    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut joined: Vec<BusyFile> = Vec::new();
+    for file in files {
+        match known.entry(file.path.clone()) {
+            Entry::Occupied(place) => joined[*place.get()].add(file),
+            Entry::Vacant(place) => {
+                place.insert(joined.len());
+                joined.push(file);
+            }
+        }
+    }
+    joined.sort_by_key(|file| Reverse(file.bytes()));
+    joined
+}
+
+/// A time line of a run in as many slices of a longer one that began with it.
+fn spread_over(timeline: &[[f64; 2]], run_s: f64, longest_s: f64) -> Vec<[f64; 2]> {
+    let is_shorter = run_s < longest_s;
+    if !is_shorter || timeline.is_empty() {
+        return timeline.to_vec();
+    }
+    let share = run_s.max(0.0) / longest_s;
+    let mut spread = vec![[0.0; 2]; timeline.len()];
+    for (slice, [read, write]) in timeline.iter().enumerate() {
+        let (from, to) = (slice as f64 * share, (slice + 1) as f64 * share);
+        // A slice of a shorter run is no longer than one of the longer: it lies in one or two.
+        let first = (from as usize).min(spread.len() - 1);
+        let next = (first + 1) as f64;
+        let beyond = if to > next { (to - next) / (to - from) } else { 0.0 };
+        for (place, part) in [(first, 1.0 - beyond), (first + 1, beyond)].into_iter().filter(|(_, part)| *part > 0.0) {
+            let place = place.min(spread.len() - 1);
+            spread[place] = [spread[place][0] + read * part, spread[place][1] + write * part];
+        }
+    }
+    spread
 }
 
 impl Requests {
@@ -122,8 +176,15 @@ impl Activity {
         (self.run_s > 0.0 && self.busiest_s > 0.0).then(|| (self.most_data_s / self.run_s).min(1.0))
     }
 
-    /// Several logs of one program: what ran side by side is added up.
-    pub(super) fn merge(mut self, other: Self) -> Self {
+    /// Several logs of one program, which begin together: what ran side by side is added up.
+    pub(super) fn of_all(mut logs: Vec<Self>) -> Self {
+        let longest_s = logs.iter().map(|log| log.run_s).fold(0.0, f64::max);
+        logs.iter_mut().for_each(|log| log.timeline = spread_over(&log.timeline, log.run_s, longest_s));
+        logs.into_iter().reduce(Self::merge).unwrap_or_default()
+    }
+
+    /// Of time lines of equal length.
+    fn merge(mut self, other: Self) -> Self {
         self.run_s = self.run_s.max(other.run_s);
         let (here, there) = (f64::from(self.processes), f64::from(other.processes));
         let mean = |one: f64, two: f64| (one * here + two * there) / (here + there).max(1.0);
@@ -149,9 +210,11 @@ impl Activity {
         self.mpi = both(self.mpi, other.mpi);
         self.below_mpi = both(self.below_mpi, other.below_mpi);
         self.streams = both(self.streams, other.streams);
-        self.file_count += other.file_count;
-        self.files.extend(other.files);
-        self.files.sort_by_key(|file| Reverse(file.bytes()));
+        let listed = self.files.len() + other.files.len();
+        self.files = joined(std::mem::take(&mut self.files).into_iter().chain(other.files));
+        // Files of both logs are counted once. Which those are of the ones in sums only, nobody knows.
+        let shared = (listed - self.files.len()) as u64;
+        self.file_count = (self.file_count + other.file_count).saturating_sub(shared);
         if self.timeline.len() == other.timeline.len() {
             for (sum, more) in self.timeline.iter_mut().zip(other.timeline) {
                 (sum[0], sum[1]) = (sum[0] + more[0], sum[1] + more[1]);
@@ -161,7 +224,7 @@ impl Activity {
     }
 
     /// Of a Darshan log's counters.
-    pub(super) fn of_darshan(log: &DarshanLog, files: usize) -> Self {
+    pub(super) fn of_darshan(log: &DarshanLog) -> Self {
         let (near_servers, busiest, mean) = (&log.near_servers, log.shares.busiest(), log.shares.mean());
         let mut activity = Self {
             run_s: log.job.run_s,
@@ -201,7 +264,7 @@ impl Activity {
                 activity.below_mpi = both(activity.below_mpi, below);
             }
         }
-        let busy = log.files.iter().filter_map(|file| Some((file, file.data_level()?.1))).take(files);
+        let busy = log.files.iter().filter_map(|file| Some((file, file.data_level()?.1)));
         activity.files = busy
             .map(|(file, level)| BusyFile {
                 path: file.path.clone(),
@@ -214,5 +277,60 @@ impl Activity {
             })
             .collect();
         activity
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, read_bytes: u64) -> BusyFile {
+        BusyFile {
+            path: path.to_owned(),
+            read_bytes,
+            write_bytes: 0,
+            requests: 1,
+            processes: 4,
+            time_s: Some(1.0),
+            file_system: None,
+        }
+    }
+
+    fn log(run_s: f64, timeline: &[[f64; 2]], files: &[BusyFile], left_out: u64) -> Activity {
+        let file_count = files.len() as u64 + left_out;
+        Activity { run_s, timeline: timeline.to_vec(), files: files.to_vec(), file_count, ..Activity::default() }
+    }
+
+    #[test]
+    fn slices_of_a_shorter_run_lie_where_they_are_in_the_longest() {
+        let even = [[8.0, 4.0]; 4];
+        let merged = |logs: &[(f64, [[f64; 2]; 4])]| {
+            Activity::of_all(logs.iter().map(|(run_s, timeline)| log(*run_s, timeline, &[], 0)).collect()).timeline
+        };
+        let nothing = (100.0, [[0.0; 2]; 4]);
+        assert_eq!(merged(&[(50.0, even), nothing]), [[16.0, 8.0], [16.0, 8.0], [0.0; 2], [0.0; 2]]);
+        assert_eq!(merged(&[nothing, (100.0, even)]), even);
+        // Slices of 18.75 s in such of 25 s: the second one lies in two of them, a third in the first.
+        let spread = merged(&[(75.0, even), nothing]).concat();
+        let expected = [8.0 + 8.0 / 3.0, 4.0 + 4.0 / 3.0].repeat(3).into_iter().chain([0.0, 0.0]);
+        assert!(spread.iter().zip(expected).all(|(found, wanted)| (found - wanted).abs() < 1e-9), "{spread:?}");
+        // A run of no time is a moment, and the order of logs does not matter.
+        assert_eq!(merged(&[(0.0, even), nothing])[0], [32.0, 16.0]);
+        let three = [(10.0, even), (100.0, even), (50.0, even)];
+        let reversed = [three[2], three[1], three[0]];
+        let (one, other) = (merged(&three).concat(), merged(&reversed).concat());
+        assert!(one.iter().zip(other).all(|(one, other)| (one - other).abs() < 1e-9), "{one:?}");
+    }
+
+    #[test]
+    fn a_file_that_several_logs_have_is_one_file() {
+        let first = log(1.0, &[], &[file("/a", 100), file("/shared", 60)], 3);
+        let second = log(1.0, &[], &[file("/b", 90), file("/shared", 50)], 2);
+        let merged = Activity::of_all(vec![first, second]);
+        assert_eq!(merged.file_count, 8, "three by name, and those in sums only");
+        let found: Vec<(&str, u64, u32)> =
+            merged.files.iter().map(|file| (file.path.as_str(), file.read_bytes, file.processes)).collect();
+        assert_eq!(found, [("/shared", 110, 8), ("/a", 100, 4), ("/b", 90, 4)]);
+        assert_eq!((merged.files[0].requests, merged.files[0].time_s), (2, Some(2.0)));
     }
 }

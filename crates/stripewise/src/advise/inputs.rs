@@ -87,7 +87,7 @@ pub(super) struct Read {
     traces: Vec<Trace>,
     /// Accesses by the traces, once they are counted.
     traced: Option<Vec<FileAccess>>,
-    /// Of the run, as the file with most processes has it.
+    /// Of all logs together, once the accesses of all files are known.
     run: Option<ProcessCount>,
     pub(super) remarks: Vec<String>,
 }
@@ -116,20 +116,20 @@ impl Read {
                 let mut log = DarshanLog::read(path)?;
                 activities.push(match &log.trace {
                     // Counters were switched off.
-                    Some(trace) if log.totals.is_empty() => of_trace(trace, listed_files, alignment, &is_data),
-                    _ => Activity::of_darshan(&log, listed_files),
+                    Some(trace) if log.totals.is_empty() => of_trace(trace, alignment, &is_data),
+                    _ => Activity::of_darshan(&log),
                 });
                 logs.push(summary_of_darshan(path, &log));
                 traces.extend(log.trace.take());
                 darshan.push(log);
             } else {
                 let trace = Trace::open(path)?;
-                activities.push(of_trace(&trace, listed_files, alignment, &is_data));
+                activities.push(of_trace(&trace, alignment, &is_data));
                 logs.push(summary_of_trace(path, &trace));
                 traces.push(trace);
             }
         }
-        let mut activity = activities.into_iter().reduce(Activity::merge).unwrap_or_default();
+        let mut activity = Activity::of_all(activities);
         activity.files.truncate(listed_files);
         Ok(Self { logs, activity, darshan, traces, traced: None, run: None, remarks: Vec::new() })
     }
@@ -148,28 +148,34 @@ impl Read {
             by_path.entry(file.path.clone()).or_default().push(file.clone());
         }
         let options = CoarseOptions { region_size, window_s, run_s: self.activity.run_s, class_limit: CLASS_LIMIT };
-        let (mut coarse, mut open) = (HashSet::new(), HashSet::new());
+        let traced_windows = by_path.values().flatten().flat_map(|file| &file.windows);
+        let traced_run = traced_windows.map(|window| window.processes.run).max_by_key(|run| run.processes);
+        let (mut coarse, mut open, mut counted) = (HashSet::new(), HashSet::new(), Counted::default());
         for log in &self.darshan {
             let is_wanted = |file: &&FileCounters| !log.traced.contains(&file.path) && is_wanted(&file.path);
+            let mut is_coarse = false;
             for file in log.files.iter().filter(is_wanted) {
                 let Some((made, is_open)) = access(log, file, assumed, &options) else { continue };
                 if is_open {
                     open.insert(made.path.clone());
                 }
+                is_coarse = true;
                 coarse.insert(made.path.clone());
                 by_path.entry(made.path.clone()).or_default().push(made);
             }
+            if is_coarse {
+                counted.add(log.processes(), !log.traced.is_empty());
+            }
         }
-        let run = by_path.values().flatten().flat_map(|file| &file.windows).map(|window| window.processes.run);
-        let run = run.chain(self.run).reduce(|one, two| if two.processes > one.processes { two } else { one });
-        self.run = run;
+        // The first time of all files, of which later ones are some.
+        let run = *self.run.get_or_insert_with(|| counted.together(traced_run));
         let mut files = Vec::with_capacity(by_path.len());
         for parts in by_path.into_values() {
             let mut file = FileAccess::merge(parts, CLASS_LIMIT)?;
             for window in &mut file.windows {
                 // Windows of traces end with the trace's last request, those of counters with the run.
                 (window.start_s, window.end_s) = (0.0, window_s);
-                window.processes.run = run.unwrap_or(window.processes.run);
+                window.processes.run = run;
             }
             files.push(file);
         }
@@ -201,6 +207,32 @@ impl Read {
     }
 }
 
+/// Processes of logs that gave files of which only counters are known.
+#[derive(Default)]
+struct Counted {
+    /// Of logs that have no requests.
+    alone: u32,
+    /// Of logs whose processes the requests have as well.
+    with_requests: u32,
+}
+
+impl Counted {
+    fn add(&mut self, processes: u32, has_requests: bool) {
+        let sum = if has_requests { &mut self.with_requests } else { &mut self.alone };
+        *sum = sum.saturating_add(processes);
+    }
+
+    /// With those of the requests, which run at the same time: a log that is in both counts once.
+    fn together(&self, traced: Option<ProcessCount>) -> ProcessCount {
+        let traced = traced.unwrap_or_default();
+        let counted = self.with_requests.max(traced.processes);
+        // How many are on one node is known of requests only.
+        let is_known = self.alone.max(self.with_requests) <= traced.processes;
+        let per_node = if is_known { traced.per_node } else { 0 };
+        ProcessCount { processes: self.alone.saturating_add(counted), per_node }
+    }
+}
+
 fn summary_of_darshan(path: &Path, log: &DarshanLog) -> LogSummary {
     LogSummary {
         path: path.to_owned(),
@@ -224,5 +256,29 @@ fn summary_of_trace(path: &Path, trace: &Trace) -> LogSummary {
         requests_traced: trace.event_count(),
         modules: Vec::new(),
         missing: trace.warnings.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn together(logs: &[(u32, bool)], traced: Option<(u32, u32)>) -> (u32, u32) {
+        let mut counted = Counted::default();
+        logs.iter().for_each(|(processes, has_requests)| counted.add(*processes, *has_requests));
+        let traced = traced.map(|(processes, per_node)| ProcessCount { processes, per_node });
+        let ProcessCount { processes, per_node } = counted.together(traced);
+        (processes, per_node)
+    }
+
+    #[test]
+    fn processes_of_logs_that_run_at_the_same_time_are_added_up() {
+        // Two jobs of 64 ranks, by counters and by requests.
+        assert_eq!(together(&[(64, false), (64, false)], None), (128, 0));
+        assert_eq!(together(&[], Some((128, 32))), (128, 32));
+        assert_eq!(together(&[(64, false)], Some((64, 32))), (128, 32));
+        // Files of the same jobs of which there are counters only add nobody.
+        assert_eq!(together(&[(64, true), (64, true)], Some((128, 32))), (128, 32));
+        assert_eq!(together(&[(64, true)], Some((16, 16))), (64, 0));
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use stripewise_layout::figures::{bytes, counted, duration, signed_percent};
 use stripewise_layout::{Placement, ServerClass};
-use stripewise_planner::native::{Export, ExportedFile, NativeLayout, Part, Turn};
+use stripewise_planner::native::{Export, ExportedFile, NativeLayout, Part, Turn, Whereabouts, drawings, mean};
 use stripewise_planner::site::Site;
 use stripewise_planner::{
     Gain, Plan, PlanRequest, RequestError, Throughput, copying_seconds, predict_placements, within,
@@ -82,9 +82,17 @@ pub(super) struct Variant<'a> {
     pub(super) now: Now,
 }
 
+impl Variant<'_> {
+    /// Where each file lies by its number and path, or else as it does now.
+    fn placed(&self, of: impl Fn(usize, &str) -> Option<Whereabouts>) -> Vec<Whereabouts> {
+        let files = self.request.files.iter().zip(&self.now.files).enumerate();
+        files.map(|(number, (file, now))| of(number, &file.path).unwrap_or_else(|| now.clone())).collect()
+    }
+}
+
 /// How the files lie.
 pub(super) struct Now {
-    placements: Vec<Placement>,
+    files: Vec<Whereabouts>,
     /// Of how many of them a log says it.
     known: usize,
 }
@@ -132,11 +140,13 @@ pub(super) fn layouts_now(site: &Site, files: &[FileAccess], lustre: &HashMap<&s
     let layout = |(number, file): (usize, &FileAccess)| {
         let found = lustre.get(file.path.as_str()).and_then(|layout| of_lustre(site, layout, number));
         known += usize::from(found.is_some());
-        let layout = found.unwrap_or_else(|| NativeLayout::site_default(site, number));
-        layout.placement(file.region_size, file.size_bytes)
+        match found {
+            Some(layout) => Whereabouts::Known(layout.placement(file.region_size, file.size_bytes)),
+            None => Whereabouts::by_default(site, number, file.region_size, file.size_bytes),
+        }
     };
-    let placements = files.iter().enumerate().map(layout).collect();
-    Now { placements, known }
+    let files = files.iter().enumerate().map(layout).collect();
+    Now { files, known }
 }
 
 /// On the site's targets of those numbers; where the site has others, on as many.
@@ -157,33 +167,38 @@ fn of_lustre(site: &Site, layout: &LustreLayout, file: usize) -> Option<NativeLa
     Some(NativeLayout { parts: vec![Part { end: None, turns, pool: None }] })
 }
 
+/// The time of a case's accesses, by the drawings that exports are predicted by, so that both say the same of one layout.
+fn predicted(request: &PlanRequest<'_>, files: &[Whereabouts]) -> Result<Throughput, RequestError> {
+    let times = drawings(files).map(|placements| Ok(predict_placements(request, &placements)?.total));
+    Ok(mean(&times.collect::<Result<Vec<_>, RequestError>>()?))
+}
+
 /// The candidate that gains most in the worse arrangement; `None` without candidates.
-pub(super) fn best(variants: &[Variant<'_>], candidates: Vec<(Plan, Export)>) -> Result<Option<Judged>, RequestError> {
+pub(super) fn best(
+    site: &Site,
+    variants: &[Variant<'_>],
+    candidates: Vec<(Plan, Export)>,
+) -> Result<Option<Judged>, RequestError> {
     let mut best: Option<(f64, Judged)> = None;
     let Some(first) = variants.first() else { return Ok(None) };
+    let now = variants.iter().map(|variant| predicted(&variant.request, &variant.now.files));
+    let now = now.collect::<Result<Vec<Throughput>, RequestError>>()?;
     for (plan, exported) in candidates {
+        let advised = |variant: &Variant<'_>| {
+            variant.placed(|number, path| Some(Whereabouts::exported(site, exported_file(&exported, path)?, number)))
+        };
+        let planned = |path: &str| plan.files.iter().find(|file| file.path == path);
         let mut times = Vec::new();
-        for variant in variants {
-            let placed = |of: &dyn Fn(&str) -> Option<Placement>| -> Vec<Placement> {
-                let files = variant.request.files.iter().zip(&variant.now.placements);
-                files.map(|(file, now)| of(&file.path).unwrap_or_else(|| now.clone())).collect()
-            };
-            let advised = placed(&|path| Some(exported_file(&exported, path)?.placement.clone()));
-            let ideal = placed(&|path| Some(plan.files.iter().find(|file| file.path == path)?.initial().clone()));
-            let predict = |placements: &[Placement]| Ok(predict_placements(&variant.request, placements)?.total);
+        for (variant, now) in variants.iter().zip(&now) {
+            let ideal = variant.placed(|_, path| Some(Whereabouts::Known(planned(path)?.initial().clone())));
             times.push(Times {
                 assumed: variant.assumed,
-                now: predict(&variant.now.placements)?,
-                advised: predict(&advised)?,
-                ideal: predict(&ideal)?,
+                now: *now,
+                advised: predicted(&variant.request, &advised(variant))?,
+                ideal: predicted(&variant.request, &ideal)?,
             });
         }
-        let moved = first.request.files.iter().zip(&first.now.placements).filter_map(|(file, now)| {
-            let set = exported_file(&exported, &file.path)?;
-            Some((now, &set.placement, set.size_bytes))
-        });
-        let (time_s, spread) = copying_seconds(first.request.profile, moved);
-        let moving = PredictedTime { time_s, spread };
+        let moving = moving(first, &advised(first), &exported);
         // The same files lie the same way in every case.
         let judged = Judged { plan, exported, times, moving, known_layouts: first.now.known };
         let worst = judged.gain().expected;
@@ -192,6 +207,23 @@ pub(super) fn best(variants: &[Variant<'_>], candidates: Vec<(Plan, Export)>) ->
         }
     }
     Ok(best.map(|(_, judged)| judged))
+}
+
+/// Of bringing the exported files from where they lie to where they are advised to, all others staying where they are.
+fn moving(variant: &Variant<'_>, advised: &[Whereabouts], exported: &Export) -> PredictedTime {
+    let files = variant.request.files;
+    let both: Vec<Whereabouts> = variant.now.files.iter().chain(advised).cloned().collect();
+    let of_drawing = |placements: Vec<Placement>| {
+        let (from, to) = placements.split_at(files.len());
+        let moved = files
+            .iter()
+            .zip(from)
+            .zip(to)
+            .filter_map(|((file, from), to)| Some((from, to, exported_file(exported, &file.path)?.size_bytes)));
+        let (time_s, spread) = copying_seconds(variant.request.profile, moved);
+        Throughput { time_s, spread, ..Throughput::default() }
+    };
+    mean(&drawings(&both).map(of_drawing).collect::<Vec<_>>()).into()
 }
 
 fn exported_file<'e>(exported: &'e Export, path: &str) -> Option<&'e ExportedFile> {
@@ -401,3 +433,6 @@ pub(super) fn why(of: &Activity) -> Vec<String> {
     }
     why
 }
+
+#[cfg(test)]
+mod tests;

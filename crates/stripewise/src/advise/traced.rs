@@ -49,7 +49,7 @@ struct Gathered {
 
 /// `is_data` says by its path whether a file is the program's; requests off multiples of `alignment` are unaligned. Sums end at the most there
 /// is, since sizes in damaged records may be anything.
-pub(super) fn of_trace(trace: &Trace, files: usize, alignment: ByteCount, is_data: impl Fn(&str) -> bool) -> Activity {
+pub(super) fn of_trace(trace: &Trace, alignment: ByteCount, is_data: impl Fn(&str) -> bool) -> Activity {
     let processes = (trace.processes.len() as u32).max(trace.mpi_size()).max(1);
     let activity = Activity {
         run_s: trace.duration().seconds(),
@@ -71,7 +71,7 @@ pub(super) fn of_trace(trace: &Trace, files: usize, alignment: ByteCount, is_dat
         }
         gathered.activity.take_process(own.time_s, own.data_s, own.bytes as f64);
     }
-    gathered.finish(trace, files)
+    gathered.finish(trace)
 }
 
 impl Gathered {
@@ -114,7 +114,7 @@ impl Gathered {
         activity.take_request(event, way, &mut known.ends[way]);
     }
 
-    fn finish(self, trace: &Trace, files: usize) -> Activity {
+    fn finish(self, trace: &Trace) -> Activity {
         let Self { mut activity, files: found } = self;
         for of_file in found.iter().filter(|of_file| of_file.mpi.0 > 0) {
             activity.mpi = both(activity.mpi, of_file.mpi);
@@ -140,7 +140,6 @@ impl Gathered {
         activity.files = busy.collect();
         activity.file_count = activity.files.len() as u64;
         activity.files.sort_by_key(|file| Reverse(file.bytes()));
-        activity.files.truncate(files);
         activity
     }
 }

@@ -14,7 +14,7 @@ const TOOLS: [&str; 8] =
     ["lfs", "beegfs", "beegfs-ctl", "setfattr", "mfsscadmin", "mfscreatesclass", "mfslistsclass", "mfssetsclass"];
 
 /// What scripts call of a system; nothing else of it is found.
-const SYSTEM: [&str; 9] = ["mktemp", "stat", "cp", "cmp", "mv", "rm", "rmdir", "grep", "sh"];
+const SYSTEM: [&str; 10] = ["mktemp", "stat", "cp", "cmp", "sync", "mv", "rm", "rmdir", "grep", "sh"];
 
 const TOOL: &str = r#"#!/bin/sh
 printf '%s\0' $(($# + 1)) "${0##*/}" "$@" >> "$LOG"
@@ -28,6 +28,15 @@ case "${0##*/} $1 ${2-}" in
 esac
 "#;
 
+/// Prints what stands in a file, and fails if that is an error.
+const GETFATTR: &str = r#"#!/bin/sh
+[ -e "$LOG.attributes" ] || exit 0
+while read -r line; do
+    printf '%s\n' "$line"
+    case $line in getfattr:*) exit 1 ;; esac
+done < "$LOG.attributes"
+"#;
+
 /// A directory with the tools, and one for files.
 pub(super) struct Bench {
     directory: tempfile::TempDir,
@@ -39,9 +48,10 @@ impl Bench {
         std::fs::create_dir(bench.directory.path().join("files")).unwrap();
         std::fs::create_dir(bench.directory.path().join("tools")).unwrap();
         for tool in TOOLS.iter().filter(|tool| !without.contains(tool)) {
-            let path = bench.directory.path().join("tools").join(tool);
-            std::fs::write(&path, TOOL).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            bench.put_tool(tool, TOOL);
+        }
+        if !without.contains(&"getfattr") {
+            bench.put_tool("getfattr", GETFATTR);
         }
         for tool in SYSTEM {
             let found =
@@ -50,6 +60,15 @@ impl Bench {
             std::os::unix::fs::symlink(found.unwrap_or_else(|| panic!("no {tool}")), link).unwrap();
         }
         bench
+    }
+
+    /// A tool of that name, whatever was there.
+    fn put_tool(&self, name: &str, text: &str) {
+        let path = self.directory.path().join("tools").join(name);
+        // One of the system is a link: what it leads to is to stay.
+        _ = std::fs::remove_file(&path);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     pub(super) fn path(&self, name: &str) -> String {
@@ -191,14 +210,95 @@ fn what_is_left_of_a_copy_that_fails_is_removed() {
         let bench = Bench::new(&[]);
         let path = bench.path("a");
         std::fs::write(&path, b"data").unwrap();
-        let tool = bench.directory.path().join("tools/cp");
-        std::fs::remove_file(&tool).unwrap();
-        std::fs::write(&tool, "#!/bin/sh\nexit 1\n").unwrap();
-        std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+        bench.put_tool("cp", "#!/bin/sh\nexit 1\n");
         let output = bench.output(&script(fs, path.clone()));
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains("cannot be copied: left as it was"), "{fs}: {said}");
         assert_eq!(std::fs::read_dir(bench.files()).unwrap().count(), 1, "{fs}");
+    }
+}
+
+/// What the script says that fails on the one file there is.
+fn said_by_failing(bench: &Bench, script: &Script) -> String {
+    let output = bench.output(script);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(std::fs::read_dir(bench.files()).unwrap().count(), 1, "nothing else is left: {said}");
+    said
+}
+
+#[test]
+fn a_copy_takes_the_place_of_a_file_only_after_it_was_synced() {
+    for fs in ["beegfs", "cephfs", "orangefs"] {
+        let bench = Bench::new(&[]);
+        let path = bench.path("a");
+        std::fs::write(&path, b"data").unwrap();
+        let before = std::fs::metadata(&path).unwrap().ino();
+        // A device that is full when the cache is written back.
+        bench.put_tool("sync", "#!/bin/sh\n/bin/cp \"$1\" \"$LOG.synced\"\nexit 1\n");
+        let said = said_by_failing(&bench, &script(fs, path.clone()));
+        assert!(said.contains("cannot be copied: left as it was"), "{fs}: {said}");
+        assert_eq!(std::fs::read(bench.directory.path().join("log.synced")).unwrap(), b"data", "{fs}: the whole copy");
+        assert_eq!(std::fs::read(&path).unwrap(), b"data", "{fs}");
+        assert_eq!(std::fs::metadata(&path).unwrap().ino(), before, "{fs}");
+    }
+}
+
+#[test]
+fn a_file_with_attributes_that_a_copy_would_lose_is_left_as_it_was() {
+    let header = |path: &str| format!("# file: {path}\n");
+    for fs in ["beegfs", "cephfs", "orangefs"] {
+        let bench = Bench::new(&[]);
+        let path = bench.path("a");
+        std::fs::write(&path, b"data").unwrap();
+        let before = std::fs::metadata(&path).unwrap().ino();
+        let attributes = bench.directory.path().join("log.attributes");
+        let script = script(fs, path.clone());
+        for (found, reason) in [
+            (header(&path) + "user.checksum\n", "has extended attributes (user.*), which a copy would lose"),
+            (header(&path) + "user.pvfs2.num_dfiles\nuser.note\n", "has extended attributes (user.*)"),
+            (format!("getfattr: {path}: Input/output error\n"), "attributes cannot be read (getfattr: "),
+        ] {
+            std::fs::write(&attributes, found).unwrap();
+            let said = said_by_failing(&bench, &script);
+            assert!(said.contains(&path) && said.contains(reason), "{fs}: {said}");
+            assert_eq!(std::fs::metadata(&path).unwrap().ino(), before, "{fs}");
+        }
+        // What OrangeFS shows of layouts, and a file system that has none.
+        for found in [header(&path) + "user.pvfs2.num_dfiles\n", format!("getfattr: {path}: Operation not supported\n")]
+        {
+            std::fs::write(&attributes, found).unwrap();
+            let before = std::fs::metadata(&path).unwrap().ino();
+            bench.run(&script);
+            assert_ne!(std::fs::metadata(&path).unwrap().ino(), before, "{fs}: copied");
+        }
+
+        let bench = Bench::new(&["getfattr"]);
+        let path = bench.path("a");
+        std::fs::write(&path, b"data").unwrap();
+        let said = said_by_failing(&bench, &self::script(fs, path));
+        assert!(said.contains("no getfattr says whether"), "{fs}: {said}");
+    }
+}
+
+#[test]
+fn a_new_file_takes_no_name_that_somebody_else_has_by_then() {
+    for fs in ["beegfs", "orangefs"] {
+        let bench = Bench::new(&[]);
+        let path = bench.path("a");
+        // Somebody is faster.
+        let overtaken = "#!/bin/sh\nfor last in \"$@\"; do :; done\nprintf theirs > \"$last\"\nexec /bin/mv \"$@\"\n";
+        bench.put_tool("mv", overtaken);
+        let said = said_by_failing(&bench, &script(fs, path.clone()));
+        assert!(said.contains(&format!("{path} was made meanwhile")), "{fs}: {said}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"theirs", "{fs}");
+
+        let bench = Bench::new(&[]);
+        let path = bench.path("a");
+        std::os::unix::fs::symlink(bench.path("nowhere"), &path).unwrap();
+        let said = said_by_failing(&bench, &script(fs, path.clone()));
+        assert!(said.contains("symbolic link that leads nowhere"), "{fs}: {said}");
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink(), "{fs}");
     }
 }
 
@@ -249,10 +349,7 @@ fn a_file_that_changes_while_it_is_copied_is_left_as_it_was() {
         let path = bench.path("a");
         std::fs::write(&path, b"before").unwrap();
         // `cp` that somebody overtakes.
-        let tool = bench.directory.path().join("tools/cp");
-        std::fs::remove_file(&tool).unwrap();
-        std::fs::write(&tool, format!("#!/bin/sh\n/bin/cp \"$@\"\nprintf x >> '{path}'\n")).unwrap();
-        std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+        bench.put_tool("cp", &format!("#!/bin/sh\n/bin/cp \"$@\"\nprintf x >> '{path}'\n"));
         let output = bench.output(&script(fs, path.clone()));
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains("written to while it was copied"), "{fs}: {said}");
