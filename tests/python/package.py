@@ -88,6 +88,18 @@ class Cluster:
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
+class OnCluster(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(WORK / cls.__name__.lower())
+        os.environ["STRIPEWISE_CLUSTER"] = str(cls.cluster.file)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.check()
+        os.environ.pop("STRIPEWISE_CLUSTER")
+
+
 def main():
     try:
         unittest.main(verbosity=2)
