@@ -377,7 +377,10 @@ impl Lifecycle {
             || inner.holder.is_some()
             || !self.quiescing.users(managed).is_empty()
         {
-            self.share_size(managed, &mut inner)?;
+            if let Err(refusal) = self.share_size(managed, &mut inner) {
+                note!(self.context.log(), warn, file = %managed.file, error = %refusal, "a size that was told is not in the table yet");
+                self.rechecks.recheck(managed.file);
+            }
             return Ok(false);
         }
         let is_unlinked = matches!(inner.record.state, FileState::Unlinked);
@@ -420,7 +423,8 @@ impl Lifecycle {
 
     /// A size that a close has told survives the master's host, also while others have the file open: who closed it keeps no memory of it.
     fn share_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
-        match self.context.is_shared() && inner.record.truncating_to_bytes.is_none() {
+        let is_settled = inner.record.truncating_to_bytes.is_none();
+        match self.context.is_shared() && is_settled && !matches!(inner.record.state, FileState::Unlinked) {
             true => self.save_size(managed, inner),
             false => Ok(()),
         }

@@ -121,14 +121,16 @@ impl Recovery {
         Ok(said)
     }
 
-    /// What this host knew of files before it was master goes into the table, as it would have gone to another master.
+    /// What killed programs of this host had told its agent of sizes goes into the table, as it would have gone to another master. Programs that live have their
+    /// files looked at when they ask.
     fn take_over_memory(&self, files: &HashMap<FileId, FileRecord>) -> Vec<String> {
-        let held = in_run(&self.context).into_iter().filter_map(|held| Some((held.file, files.get(&held.file)?)));
+        let held = in_run(&self.context).into_iter().filter(|held| !held.is_used);
+        let known = held.filter_map(|held| Some((held.file, files.get(&held.file)?)));
         let not_taken = |(file, record): (FileId, &FileRecord)| {
-            let refusal = self.files.managed(file).err()?;
-            Some(format!("not taken over yet: {}: {refusal}", record.path))
+            let taken = self.files.managed(file).and_then(|managed| self.lifecycle.after_close(&managed));
+            Some(format!("not taken over yet: {}: {}", record.path, taken.err()?))
         };
-        held.filter_map(not_taken).collect()
+        known.filter_map(not_taken).collect()
     }
 
     /// Ends what moves were under way: each region lies where the table says, and the objects that are not its own are removed.

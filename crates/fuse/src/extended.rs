@@ -22,6 +22,11 @@ pub(crate) fn is_acl(name: &OsStr) -> bool {
     ACLS.iter().any(|acl| name == *acl)
 }
 
+/// Whether the file system of the file has ACLs.
+pub(crate) fn has_acls(node: &Node) -> bool {
+    rustix::fs::getxattr(node.link(), ACLS[0], &mut [0u8; 0]) != Err(Errno::OPNOTSUPP)
+}
+
 /// `PERM` of an attribute that the owner alone may change. Of the system's own the kernel leaves that to the file system, and this process may more than who asks.
 pub(crate) fn check_caller(node: &Node, name: &OsStr, caller: u32) -> Result<(), Errno> {
     let is_systems = name.as_bytes().starts_with(b"system.");

@@ -102,7 +102,9 @@ fn reply_xattr(reply: ReplyXattr, size: u32, ask: impl FnOnce(&mut [u8]) -> Resu
 
 impl Filesystem for FileSystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        for wanted in WANTED {
+        // The kernel asks for ACLs at each look at a file of somebody else's.
+        let is_useful = |wanted: &InitFlags| *wanted != InitFlags::FUSE_POSIX_ACL || self.0.has_acls();
+        for wanted in WANTED.into_iter().filter(is_useful) {
             let _ = config.add_capabilities(wanted);
         }
         // Attributes that come along with names are for those who may be believed for a while.
@@ -325,7 +327,7 @@ impl Filesystem for FileSystem {
     }
 
     fn readdirplus(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        let (mut has_any, mut failed) = (false, Ok(()));
+        let mut has_any = false;
         let listed = self.0.list(handle, offset, |directory, entry, next| {
             let parent = INodeNo(directory.node().number());
             // These two are not looked up.
@@ -341,8 +343,8 @@ impl Filesystem for FileSystem {
                 // What went meanwhile is not listed.
                 Err(Errno::NOENT | Errno::STALE) => return false,
                 Err(errno) => {
-                    failed = Err(errno);
-                    return true;
+                    directory.note_fault(errno);
+                    return false;
                 }
             };
             let is_full = reply.add(found.ino, next, &entry.name, &self.0.cache(), &found, generation);
@@ -352,8 +354,8 @@ impl Filesystem for FileSystem {
             }
             is_full
         });
-        // What was listed before a fault is for now; the kernel goes on from there, and has the error then.
-        match listed.and(if has_any { Ok(()) } else { failed }) {
+        // What could be looked at is listed first, and a fault told at the end.
+        match listed.and_then(|()| if has_any { Ok(()) } else { self.0.listing_fault(handle) }) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(to_fuse(errno)),
         }
@@ -394,7 +396,7 @@ impl Filesystem for FileSystem {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.0.set_extended(number, name, Some((value, flags)), request.uid()));
+        reply_empty(reply, self.0.set_extended(number, name, Some((value, flags)), (request.uid(), request.gid())));
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -406,7 +408,7 @@ impl Filesystem for FileSystem {
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.0.set_extended(number, name, None, request.uid()));
+        reply_empty(reply, self.0.set_extended(number, name, None, (request.uid(), request.gid())));
     }
 
     fn getlk(

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use stripewise_store::file::{IoMode, StripedFile};
 
@@ -74,6 +75,8 @@ pub(crate) struct Directory {
     node: Arc<Node>,
     opened: OwnedFd,
     entries: Mutex<Vec<Listed>>,
+    /// The errno of an entry that could not be looked at, since the begin; 0: of none.
+    fault: AtomicI32,
 }
 
 /// An entry of a directory as its file system lists it.
@@ -86,11 +89,23 @@ pub(crate) struct Listed {
 
 impl Directory {
     pub(crate) fn new(node: Arc<Node>, opened: OwnedFd) -> Self {
-        Self { node, opened, entries: Mutex::default() }
+        Self { node, opened, entries: Mutex::default(), fault: AtomicI32::new(0) }
     }
 
     pub(crate) fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    pub(crate) fn note_fault(&self, errno: Errno) {
+        self.fault.store(errno.raw_os_error(), Ordering::Relaxed);
+    }
+
+    /// Once.
+    pub(crate) fn take_fault(&self) -> Result<(), Errno> {
+        match self.fault.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            errno => Err(Errno::from_raw_os_error(errno)),
+        }
     }
 
     pub(crate) fn opened(&self) -> &OwnedFd {
@@ -102,6 +117,7 @@ impl Directory {
         let mut entries = lock(&self.entries);
         if offset == 0 {
             *entries = self.read()?;
+            self.fault.store(0, Ordering::Relaxed);
         }
         for (place, entry) in entries.iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
             if take(entry, place as u64 + 1) {

@@ -354,19 +354,22 @@ impl Operations {
         }
     }
 
-    /// `caller`: the user who asks.
+    /// `caller`: the user who asks, and the group.
     pub(crate) fn set_extended(
         &self,
         number: INodeNo,
         name: &OsStr,
         value: Option<(&[u8], i32)>,
-        caller: u32,
+        caller: (u32, u32),
     ) -> Result<(), Errno> {
         let node = self.node(number)?;
-        extended::check_caller(&node, name, caller)?;
+        extended::check_caller(&node, name, caller.0)?;
         match value {
             Some((value, flags)) => extended::set(&node, name, value, flags)?,
             None => extended::remove(&node, name)?,
+        }
+        if extended::is_acl(name) && value.is_some() {
+            setting::drop_group_privilege(&self.managed, &node, caller)?;
         }
         // Its mode goes with it.
         if extended::is_acl(name) { setting::report_attributes(&self.managed, &node) } else { Ok(()) }
@@ -412,6 +415,19 @@ impl Operations {
             Open::Directory(directory) => directory.each_from(offset, |entry, next| take(directory, entry, next)),
             Open::Managed(_) | Open::Ordinary(_) => Err(Errno::NOTDIR),
         }
+    }
+
+    /// What kept an entry of an open directory out of its list, once.
+    pub(crate) fn listing_fault(&self, handle: FileHandle) -> Result<(), Errno> {
+        match &*self.opens.get(handle)? {
+            Open::Directory(directory) => directory.take_fault(),
+            Open::Managed(_) | Open::Ordinary(_) => Err(Errno::NOTDIR),
+        }
+    }
+
+    /// Whether the mounted directory's file system has ACLs.
+    pub(crate) fn has_acls(&self) -> bool {
+        self.node(INodeNo::ROOT).is_ok_and(|root| extended::has_acls(&root))
     }
 
     pub(crate) fn copy(&self, from: (FileHandle, u64), to: (FileHandle, u64), bytes: u64) -> Result<u32, Errno> {

@@ -88,6 +88,17 @@ pub(crate) fn drop_privileges(managed: &Managed, node: &Node) -> Result<(), Errn
     changes.make(managed, node, None)
 }
 
+/// Who gives rights to a file's group by an ACL without being of that group makes no program run as the group by it. Further groups of the caller are not known here.
+pub(crate) fn drop_group_privilege(managed: &Managed, node: &Node, (user, group): (u32, u32)) -> Result<(), Errno> {
+    let found = node.stat()?;
+    let is_setgid_file = found.st_mode & (libc::S_IFMT | libc::S_ISGID) == libc::S_IFREG | libc::S_ISGID;
+    if !is_setgid_file || user == 0 || found.st_gid == group {
+        return Ok(());
+    }
+    let changes = Changes { mode: Some(found.st_mode & 0o7777 & !libc::S_ISGID), ..Changes::default() };
+    changes.make(managed, node, None)
+}
+
 fn truncate(managed: &Managed, node: &Node, open: Option<&Open>, size_bytes: u64) -> Result<(), Errno> {
     match open {
         Some(Open::Managed(open)) if open.file.is_writable() => {

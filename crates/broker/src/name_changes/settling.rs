@@ -276,9 +276,13 @@ impl NameChanges {
             Ok(managed) => managed,
             Err(refusal) => return matches!(refusal, Refusal::UnknownFile { .. }),
         };
-        let settled = self.truncation.settle_unknown(&managed, &mut guard(&managed.inner));
-        if settled.and_then(|()| self.quiescing.open_when_truncated(&managed)).is_err() {
-            return false;
+        {
+            // Over both, or a truncation that begins in between would have its gate opened.
+            let mut inner = guard(&managed.inner);
+            let settled = self.truncation.settle_unknown(&managed, &mut inner);
+            if settled.and_then(|()| self.quiescing.open_when_truncated(&managed)).is_err() {
+                return false;
+            }
         }
         match self.lifecycle.after_close(&managed) {
             Ok(done) => done && (guard(&managed.inner).freed || !self.lifecycle.is_unlinked(&managed)),

@@ -50,9 +50,13 @@ impl Truncation {
 
     /// The table says of the file's last truncation what is so: one that did not begin is not recorded, and one that is done is over.
     pub(super) fn settle_record(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+        if inner.freed {
+            managed.is_truncation_unknown.store(false, SeqCst);
+            return Ok(());
+        }
         if let Some(truncated_to_bytes) = inner.record.truncating_to_bytes {
             self.note_truncation(managed, inner, truncated_to_bytes)?;
-        } else if managed.is_truncation_unknown.load(SeqCst) && !inner.freed {
+        } else if managed.is_truncation_unknown.load(SeqCst) {
             let mut changes = Changes::default();
             changes.put_file(managed.file, &inner.record);
             self.context.table().commit(&changes)?;

@@ -85,15 +85,12 @@ fn streams_with(fileno: c_int) -> impl Iterator<Item = *mut FILE> {
 /// A file is about to be put on a descriptor. If it is managed, what streams on the descriptor hold goes where it was
 /// meant to go, and they have no descriptor from now on. `but` is left alone.
 pub(super) fn take_descriptor(descriptor: c_int, but: *mut FILE, is_managed: impl FnOnce() -> bool) {
-    if descriptor < 0 {
-        return;
-    }
-    let mut streams = streams_with(descriptor).filter(|stream| *stream != but).peekable();
-    if streams.peek().is_none() || !is_managed() {
+    // Asked first: libc's list is locked by whoever flushes all streams, which may take as long as a program reads.
+    if descriptor < 0 || !is_managed() {
         return;
     }
     let _errno = process::Errno::keep();
-    for stream in streams {
+    for stream in streams_with(descriptor).filter(|stream| *stream != but) {
         // SAFETY: an open stream. One that reads is not flushed, which would move the position.
         unsafe {
             if __fpending(stream) > 0 {

@@ -252,6 +252,10 @@ fn lead_standard(number: usize, wanted: &Wanted) -> *mut FILE {
     // SAFETY: an open stream; then our own calls.
     unsafe {
         libc::fflush(standard.current());
+        if !standard.is_swapped() {
+            // It may have been closed, and is opened again here.
+            set_fileno(standard.current(), descriptor);
+        }
         let opened = wanted.open();
         // What could not be written, or was read ahead, is not the new file's.
         __fpurge(standard.current());
@@ -438,6 +442,15 @@ fn swap(number: usize) {
     if standard.is_swapped() {
         return;
     }
+    // SAFETY: libc's variable; a stream that `fclose` closed stays where it is.
+    let is_its = unsafe {
+        let original = *standard.variable();
+        !original.is_null() && fileno_of(original) == number as c_int
+    };
+    // Closed by `fclose`, or set by the program to another stream: libc does not use the number either.
+    if !is_its {
+        return;
+    }
     let mode = if number == 0 { c"r" } else { c"w" };
     let stream = new_stream(number as c_int, mode.as_ptr());
     if stream.is_null() {
@@ -503,7 +516,7 @@ pub(crate) fn before_replacing(from: c_int, to: c_int) {
 
 /// A descriptor did not become another file, after [`before_replacing`].
 pub(crate) fn not_replaced(descriptor: c_int) {
-    if descriptors::managed_open(descriptor).is_none() {
+    if process::owns_tables() && descriptors::managed_open(descriptor).is_none() {
         give_descriptor(descriptor);
     }
 }

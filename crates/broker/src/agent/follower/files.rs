@@ -217,6 +217,8 @@ fn memory_of(context: &Arc<Context>, files: &FileMemory, snapshot: &Snapshot) ->
     // What programs were told under another master, or by a former agent of this host, may be so no longer: whoever needs a region asks.
     (0..regions_end).for_each(|region| managed.control.regions().retract(RegionIndex(region)));
     managed.control.regions().let_writers_go_on();
+    // A truncation that this host was carrying out as master is the next one's now.
+    managed.control.set_truncating(None);
     // Only the master can say that anything is durable.
     managed.control.set_durable_size_bytes(None);
     managed.truncations.store(snapshot.news.truncations, SeqCst);
