@@ -317,10 +317,14 @@ impl Filesystem for FileSystem {
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let mut has_any = false;
         let listed = self.0.list(handle, offset, |_, entry, next| {
-            reply.add(INodeNo(entry.number), next, attributes::kind(entry.kind), &entry.name)
+            let is_full = reply.add(INodeNo(entry.number), next, attributes::kind(entry.kind), &entry.name);
+            has_any |= !is_full;
+            is_full
         });
-        match listed {
+        // The kernel may have begun with attributes and end without.
+        match listed.and_then(|()| if has_any { Ok(()) } else { self.0.listing_fault(handle) }) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(to_fuse(errno)),
         }
