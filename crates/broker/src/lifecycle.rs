@@ -378,7 +378,7 @@ impl Lifecycle {
             || !self.quiescing.users(managed).is_empty()
         {
             if let Err(refusal) = self.share_size(managed, &mut inner) {
-                note!(self.context.log(), warn, file = %managed.file, error = %refusal, "a size that was told is not in the table yet");
+                note!(self.context.log(), warn, file = %managed.file, error = %refusal, "a size that a close reported is not in the table yet");
                 self.rechecks.recheck(managed.file);
             }
             return Ok(false);
