@@ -254,6 +254,8 @@ class Faults(OnPools):
     CEPH = {"osds": 3, "store": "bluestore", "osd_bytes": 1 << 30}
 
     def setUp(self):
+        if self.ceph.is_broken:
+            type(self).ceph = self.enterClassContext(ceph.Ceph(**self.CEPH))
         self.seed = random.randrange(1 << 30)
         print(f"seed {self.seed}", file=sys.stderr)
         self.dice = random.Random(self.seed)
@@ -266,7 +268,7 @@ class Faults(OnPools):
     def start_again(self):
         """Starts the daemons that a test that failed has left dead: the next one needs them."""
         for name in ("mon", *range(self.ceph.osds)):
-            if not self.ceph.runs(name):
+            if not self.ceph.runs(name) and not self.ceph.is_broken:
                 self.ceph.obey(f"start {name}")
 
     def worker(self, path):
