@@ -97,7 +97,9 @@ class Worker:
         return self.process.wait(timeout=WAIT_SECONDS)
 
 
-class Sharing(unittest.TestCase):
+class OnHosts(unittest.TestCase):
+    """Four hosts with a cluster."""
+
     @classmethod
     def setUpClass(cls):
         try:
@@ -112,6 +114,25 @@ class Sharing(unittest.TestCase):
         self.assertEqual(worker.ask("open"), "ok")
         return worker
 
+    def tearDown(self):
+        """Says what the agents noted, if the test has failed."""
+        outcome = self._outcome
+        if outcome is None or outcome.success:
+            return
+        for host in range(4):
+            try:
+                done = self.bed.run(host, ["sh", "-c", "tail -n 20 /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS)
+                print(f"log of host {host}:\n{done.stdout}", file=sys.stderr)
+            except (OSError, subprocess.SubprocessError) as why:
+                print(f"host {host} has no log: {why}", file=sys.stderr)
+
+    def is_master(self, host):
+        """Whether the log of the host's agent says so last."""
+        lines = [line for line in self.cluster.log_of(host).splitlines() if "broker started" in line or "broker stopped" in line]
+        return bool(lines) and "started" in lines[-1]
+
+
+class Sharing(OnHosts):
     def test_a_file_goes_from_host_to_host(self):
         path = str(self.cluster.directory / "handed")
         data = random.Random(1).randbytes(3 * REGION + 123)
@@ -255,6 +276,10 @@ class Sharing(unittest.TestCase):
             self.assertEqual(worker.ask("size"), str((4 + max(data)) * REGION + 1000))
             self.assertEqual(worker.end(), 0)
 
+
+class Leaving(OnHosts):
+    """Hosts whose agents end, where the tests say which is master."""
+
     def master(self, host):
         """An agent on the host, which is master. Those that tests before have left end by themselves first."""
         end = time.monotonic() + WAIT_SECONDS
@@ -310,23 +335,6 @@ class Sharing(unittest.TestCase):
         self.assertEqual(reader.ask("size"), "50000")
         self.assertEqual(reader.end(), 0)
         self.assertEqual(self.cluster.run(3, "stat", "-c", "%s", str(self.cluster.directory / "told")).strip(), "50000")
-
-    def tearDown(self):
-        """Says what the agents noted, if the test has failed."""
-        outcome = self._outcome
-        if outcome is None or outcome.success:
-            return
-        for host in range(4):
-            try:
-                done = self.bed.run(host, ["sh", "-c", "tail -n 20 /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS)
-                print(f"log of host {host}:\n{done.stdout}", file=sys.stderr)
-            except (OSError, subprocess.SubprocessError) as why:
-                print(f"host {host} has no log: {why}", file=sys.stderr)
-
-    def is_master(self, host):
-        """Whether the log of the host's agent says so last."""
-        lines = [line for line in self.cluster.log_of(host).splitlines() if "broker started" in line or "broker stopped" in line]
-        return bool(lines) and "started" in lines[-1]
 
 
 if __name__ == "__main__":
