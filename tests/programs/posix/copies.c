@@ -40,6 +40,8 @@ static void copy_by_extents(int from, int to, off_t size)
         for (unsigned i = 0; i < map->fm_mapped_extents; i++) {
             off_t offset = (off_t)map->fm_extents[i].fe_logical, left = size - offset;
             off_t bytes = (off_t)map->fm_extents[i].fe_length;
+            if (left <= 0) /* xfs has space beyond the end, too */
+                break;
             lseek(to, offset, SEEK_SET);
             copy_by_hand(from, to, offset, (size_t)(bytes < left ? bytes : left));
         }
