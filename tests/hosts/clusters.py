@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parent
 STRIPEWISE = os.path.abspath(os.environ.get("STRIPEWISE", HERE.parents[1] / "target/debug/stripewise"))
@@ -73,6 +74,17 @@ class Cluster:
 
     def run(self, host, *words):
         return self.stripewise(host, "run", "--", *words)
+
+    def start_agent(self, host, add_cleanup):
+        """Starts an agent that stays; returns its process number on the host."""
+        command = f"echo $$; exec '{STRIPEWISE}' broker 2>&1"
+        process = self.bed.start(host, ["sh", "-c", command], env=self.env, stdout=subprocess.PIPE, text=True)
+        add_cleanup(process.stdout.close)
+        add_cleanup(process.kill)
+        pid = int(process.stdout.readline())
+        # It says so when it serves.
+        process.stdout.readline()
+        return pid
 
     def agent_of(self, host):
         """The process on the host that is its agent, as the host numbers it; empty if there is none. One that was killed may be in the table for a while."""

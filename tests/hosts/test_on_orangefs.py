@@ -74,19 +74,7 @@ class OnOrangeFS(moving.Moving, sharing.Sharing):
         except beds.Unavailable as why:
             raise unittest.SkipTest(str(why)) from None
         # The first is master.
-        cls.agents = [cls.agent(host) for host in range(HOSTS)]
-
-    @classmethod
-    def agent(cls, host):
-        """Starts an agent that stays; returns its process number there."""
-        command = f"echo $$; exec '{STRIPEWISE}' broker 2>&1"
-        process = cls.bed.start(host, ["sh", "-c", command], env=cls.cluster.env, stdout=subprocess.PIPE, text=True)
-        cls.addClassCleanup(process.stdout.close)
-        cls.addClassCleanup(process.kill)
-        pid = int(process.stdout.readline())
-        # It says so when it serves.
-        process.stdout.readline()
-        return pid
+        cls.agents = [cls.cluster.start_agent(host, cls.addClassCleanup) for host in range(HOSTS)]
 
     def tearDown(self):
         super().tearDown()

@@ -102,18 +102,7 @@ class Silent(unittest.TestCase):
         except beds.Unavailable as why:
             raise unittest.SkipTest(str(why)) from None
         # An agent of each host that stays, so that its process is known. The first is master.
-        cls.agents = [cls.agent(host) for host in range(HOSTS)]
-
-    @classmethod
-    def agent(cls, host):
-        command = f"echo $$; exec '{STRIPEWISE}' broker 2>&1"
-        process = cls.bed.start(host, ["sh", "-c", command], env=cls.cluster.env, stdout=subprocess.PIPE, text=True)
-        cls.addClassCleanup(process.stdout.close)
-        cls.addClassCleanup(process.kill)
-        pid = int(process.stdout.readline())
-        # It says so when it serves.
-        process.stdout.readline()
-        return pid
+        cls.agents = [cls.cluster.start_agent(host, cls.addClassCleanup) for host in range(HOSTS)]
 
     def setUp(self):
         self.seed = int(os.environ.get("SEED", random.randrange(1 << 32)))

@@ -306,7 +306,7 @@ mod tests {
         Arc::new(Context::open(&cluster, state, lock, options, None).unwrap())
     }
 
-    /// The master died in the middle of it, and the next one finished it. Programs may still be using the memory, so that it could not be made anew.
+    /// The master died in the middle of it, and the next one finished it. Programs may still be using the memory, so that a new one could not take its place.
     #[test]
     fn memory_of_a_host_that_missed_the_end_of_a_truncation_is_taken_over_and_on_one_host_is_damaged() {
         let root = tempfile::tempdir().unwrap();

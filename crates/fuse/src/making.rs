@@ -97,7 +97,7 @@ impl Owner {
     }
 }
 
-/// The mode to set anew after a change of owner, which drops set-user and set-group bits; `None` without any.
+/// The mode to set again after a change of owner, which drops set-user and set-group bits; `None` without any.
 fn kept(mode: u32) -> Option<Mode> {
     let mode = Mode::from_raw_mode(mode);
     mode.intersects(Mode::SUID | Mode::SGID).then_some(mode)

@@ -23,7 +23,7 @@ use std::time::Duration;
 use stripewise_store::client::Client;
 use stripewise_store::file::StripedFile;
 
-/// How often a file is made anew that was there, and was gone when it was looked for.
+/// How often it is tried to make a file that was there, and was gone when it was to be opened.
 const MAX_CREATES: u32 = 16;
 
 /// How a directory is shown.

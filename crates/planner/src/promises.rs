@@ -56,20 +56,18 @@ pub(crate) fn keep(task: &Task<'_>, choices: &mut [FileChoice]) -> Option<String
         for Booked { file, region, .. } in booked {
             let choice = &mut choices[file];
             let Some(number) = choice.windows[window].get(region as usize).copied() else { continue };
-            let of_region = share(&choice.layouts[number as usize], file, region);
+            let mut of_region = share(&choice.layouts[number as usize], file, region);
             let fits = |(server, bytes): &(usize, u64)| {
                 space[*server].is_none_or(|space| taken[*server].saturating_add(*bytes) <= space)
             };
-            if of_region.iter().all(fits) || choice.layouts[number as usize] == choice.layouts[choice.fallback as usize]
-            {
-                of_region.iter().for_each(|(server, bytes)| taken[*server] = taken[*server].saturating_add(*bytes));
-            } else {
+            let fallback = &choice.layouts[choice.fallback as usize];
+            if !of_region.iter().all(fits) && choice.layouts[number as usize] != *fallback {
+                of_region = share(fallback, file, region);
                 choice.windows[window][region as usize] = choice.fallback;
-                let of_region = share(&choice.layouts[choice.fallback as usize], file, region);
-                of_region.iter().for_each(|(server, bytes)| taken[*server] = taken[*server].saturating_add(*bytes));
                 removed.insert((file, region));
                 longest = longest.max(region_bytes(&request.files[file], RegionIndex(region)));
             }
+            of_region.iter().for_each(|(server, bytes)| taken[*server] = taken[*server].saturating_add(*bytes));
         }
     }
     let region_size = request.cluster.region_size.0;

@@ -21,6 +21,7 @@ use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stripewise_layout::FileOffset;
 use stripewise_store::file::StripedFile;
+use stripewise_store::size_limit::with_size;
 
 /// `/proc/self/maps` calls a copy `/memfd:NAME`.
 const NAME: &CStr = c"stripewise-copy";
@@ -101,7 +102,8 @@ pub(crate) unsafe fn map(
 /// A memory file with `length` bytes of the file from `offset` on.
 fn copy(file: &StripedFile, length: usize, offset: u64) -> Result<Closing, Errno> {
     let copy = Closing(Some(rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC)?));
-    with_any_size(|| rustix::fs::ftruncate(copy.borrow(), length as u64))?;
+    // The kernel holds the program's limit on the size of files against memory files, too.
+    with_size(length as u64, || rustix::fs::ftruncate(copy.borrow(), length as u64))?;
     let both = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a mapping of our own at the kernel's choice, gone before this returns.
     unsafe {
@@ -116,19 +118,6 @@ fn copy(file: &StripedFile, length: usize, offset: u64) -> Result<Closing, Errno
 fn for_reading(copy: &Closing) -> Result<Closing, Errno> {
     let link = format!("/proc/self/fd/{}", copy.borrow().as_raw_fd());
     Ok(Closing(Some(rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)))
-}
-
-/// The kernel holds the program's limit on the size of files against memory files, too: it is out of the way meanwhile.
-fn with_any_size<T>(make: impl FnOnce() -> T) -> T {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limits = getrlimit(Resource::Fsize);
-    let is_raised = limits.current != limits.maximum
-        && setrlimit(Resource::Fsize, Rlimit { current: limits.maximum, maximum: limits.maximum }).is_ok();
-    let result = make();
-    if is_raised {
-        let _ = setrlimit(Resource::Fsize, limits);
-    }
-    result
 }
 
 fn checked(memory: *mut c_void) -> Result<*mut c_void, Errno> {
