@@ -133,6 +133,8 @@ impl Served {
             let is_stopping = lanes.stopping.load(SeqCst);
             let seen = self.lane.submitted();
             if is_stopping || self.ending.load(SeqCst) {
+                // Whoever finds no lane left may start a successor, which needs the lock that the context keeps.
+                drop(context);
                 let mut lanes = guard(&lanes.lanes);
                 let is_ending = is_stopping || self.ending.load(SeqCst);
                 if is_ending && self.under_way.load(SeqCst) == 0 {

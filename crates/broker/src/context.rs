@@ -13,6 +13,7 @@ use crate::{BrokerError, BrokerOptions, StepHook, guard, table};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use stripewise_layout::{Cluster, FileId, Server, ServerId};
 use stripewise_store::protocol::{ReadCost, Refusal};
 use stripewise_store::server::emulated::is_emulated;
@@ -51,6 +52,7 @@ pub(crate) struct Context {
     stations: Option<OwnedFd>,
     /// By server.
     read_costs: Vec<ReadCost>,
+    quiet_after: Option<Duration>,
     steps: Option<StepHook>,
     under_way: Arc<UnderWay>,
     is_shared: bool,
@@ -122,6 +124,7 @@ impl Context {
             processes,
             stations,
             read_costs,
+            quiet_after: options.quiet_after,
             steps,
             under_way: Arc::default(),
             is_shared,
@@ -234,6 +237,11 @@ impl Context {
     /// What reads take, by server.
     pub(crate) fn read_costs(&self) -> &[ReadCost] {
         &self.read_costs
+    }
+
+    /// How long a disk must be left alone before its logs are written back, where that is not as usual.
+    pub(crate) fn quiet_after(&self) -> Option<Duration> {
+        self.quiet_after
     }
 
     /// Marks a boundary that a crash may fall on.

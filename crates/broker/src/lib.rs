@@ -235,6 +235,8 @@ pub struct BrokerOptions {
     /// How long nobody must have written a file before its replicas are rebuilt, and how long after its last close it becomes managed or ordinary for its
     /// size; 2 s unless given.
     pub idle_after: Option<Duration>,
+    /// How long programs must have left a disk alone before what its logs of fragments are newer in is written back; 50 ms unless given.
+    pub quiet_after: Option<Duration>,
     /// What reads were measured to take, by server; [`ReadCost::usual`] where nothing is given.
     pub read_costs: Vec<Option<ReadCost>>,
     /// How long calls of servers are waited for.

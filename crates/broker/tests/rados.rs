@@ -192,7 +192,7 @@ fn faults_are_named_one_by_one() {
     until(|| write(&pool, "long", FIRST, 0, b"fits").ok());
 
     // A server that is down: given up where that is asked for, and there again afterwards.
-    let impatient = ceph.connect_impatiently(Duration::from_secs(1));
+    let impatient = ceph.connect_impatiently(Duration::from_secs(5));
     let given_up = Pool::open(&impatient, ceph.pool(1), NAMESPACE).unwrap();
     create(&given_up, "a").unwrap();
     ceph.order("stop 1");

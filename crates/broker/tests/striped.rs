@@ -96,6 +96,7 @@ fn role() {
         std::env::var("STRIPED_ARGUMENTS").unwrap().split_whitespace().map(str::to_owned).collect();
     match role.as_str() {
         "broker" => processes::serve(&world),
+        "broker-that-leaves-logs" => processes::serve_and_leave_logs(&world),
         "dying-mover" => recovered::die_before_the_commit(&world, &arguments),
         "writer" => processes::write_own_bytes(&world, &arguments),
         "appender" => processes::append_records(&world, &arguments),

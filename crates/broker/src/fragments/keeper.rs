@@ -305,7 +305,7 @@ impl Fragments {
         if quiet.mark != mark || is_inside {
             *quiet = now;
         }
-        quiet.since.elapsed() >= QUIET_AFTER
+        quiet.since.elapsed() >= self.context.quiet_after().unwrap_or(QUIET_AFTER)
     }
 
     /// Takes a file's logs away if nobody uses it and nothing is newer in them. Returns whether they are gone.

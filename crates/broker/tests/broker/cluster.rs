@@ -254,6 +254,8 @@ impl Drop for Client {
         if let (Some(processes), Some((slot, _))) = (&self.processes, self.claim) {
             processes.release(slot);
         }
+        // Also for a child that another test is just starting, which has a copy of it until then.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 }
 

@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use stripewise_broker::BrokerOptions;
 use stripewise_layout::{Direction, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::{Admin, MoveOrder, Refusal, Reply, Request, WantedReplicas};
@@ -18,6 +19,11 @@ use stripewise_store::server::stations::Stations;
 use stripewise_store::shared::control::{FragmentMode, MAX_REGIONS};
 use stripewise_store::shared::fragments::hints::{Counter, Suggestion};
 use stripewise_store::shared::fragments::{Class, State, WriteChoice};
+
+/// Of a broker that writes no log back by itself.
+fn leaves_logs() -> BrokerOptions {
+    BrokerOptions { quiet_after: Some(Duration::MAX), ..BrokerOptions::default() }
+}
 
 pub fn findings(user: &User<'_>) -> usize {
     match user.client.ask(Request::Admin(Admin::Check { repair: false })).unwrap() {
@@ -51,7 +57,7 @@ fn logs_are_made_for_the_disks_when_somebody_needs_them() {
 #[test]
 fn a_flush_writes_everything_to_the_disks() {
     let testbed = Testbed::with_fragments(64);
-    let _broker = testbed.start();
+    let _broker = testbed.start_with(leaves_logs());
     let mut user = User::create(&testbed, "f");
     user.write_small(0, &range(0, 100, 300), 1);
     user.write_small(0, &range(0, 400, 300), 2);
@@ -244,8 +250,14 @@ fn slots_are_granted_and_given_up() {
         let at = range(number % REGIONS, u64::from(number / REGIONS) * 300, 300);
         until("a slot is free", || user.log(0).sets.free_slots() > 0);
         user.write_small(0, &at, number as u8);
-        assert!(user.entries(0).iter().any(|seen| seen.range == at), "{number}");
-        user.hints.touch(ServerId(0), user.entries(0).iter().find(|seen| seen.range == at).unwrap(), number);
+        // Where it took the last slot, it may have been written back and given up at once, since it was not used yet.
+        match user.entries(0).iter().find(|seen| seen.range == at) {
+            Some(seen) => user.hints.touch(ServerId(0), seen, number),
+            None => {
+                let begin = at.offset.0 as usize;
+                assert_eq!(user.on_disk(0, at.region.0)[begin..begin + 300], [number as u8; 300], "{number}");
+            }
+        }
     }
     assert!(user.table.granted(ServerId(0)) <= 16 && user.entries(0).len() <= 16);
     user.flush().unwrap();
@@ -265,8 +277,10 @@ fn files_share_the_room() {
     for number in 0..16u32 {
         until("a slot is free", || second.log(0).sets.free_slots() > 0);
         second.write_small(0, &range(number % REGIONS, u64::from(number) * 300, 300), 2);
-        let granted = first.table.granted(ServerId(0)) + second.table.granted(ServerId(0));
-        assert!(granted <= 16, "{granted}");
+        // A slot may go from one to the other between both readings.
+        until("no more slots are granted than there are", || {
+            first.table.granted(ServerId(0)) + second.table.granted(ServerId(0)) <= 16
+        });
     }
     for user in [&first, &second] {
         user.flush().unwrap();
@@ -305,7 +319,7 @@ fn a_failing_disk_or_ssd_loses_nothing() {
             let (writes, reads) = (Arc::clone(&writes), Arc::clone(&reads));
             move |_: &str| Failing { server, writes: Arc::clone(&writes), reads: Arc::clone(&reads) }
         };
-        let broker = testbed.start_with(BrokerOptions { wrap_server: Some(wrap(hook)), ..BrokerOptions::default() });
+        let broker = testbed.start_with(BrokerOptions { wrap_server: Some(wrap(hook)), ..leaves_logs() });
         let mut user = User::create(&testbed, "f");
         if is_write { &writes } else { &reads }.store(true, Ordering::SeqCst);
         user.write_small(0, &range(0, 100, 300), 1);
@@ -439,7 +453,7 @@ fn writing_back_takes_the_time_of_emulated_disks() {
         let device = if number < 2 { "hdd-7200" } else { "nvme" }.to_owned();
         server.url = EmulatedUrl { device, link: None, time_scale: 0.01, dirty_limit: None }.at(&directory);
     }
-    let _broker = testbed.start();
+    let _broker = testbed.start_with(leaves_logs());
     let mut user = User::create(&testbed, "f");
     for at in [range(0, 100, 300), range(0, 400, 300), range(2, 5, 700)] {
         user.write_small(0, &at, 1);

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use stripewise_broker::BrokerOptions;
-use stripewise_layout::{ByteCount, FileId, Layout, Placement, ServerId};
+use stripewise_layout::{ByteCount, FileId, Generation, Layout, Placement, RegionIndex, ServerId};
 use stripewise_store::protocol::{Admin, Finding, Refusal, RegionInfo, Reply, Request};
 use stripewise_store::server::directory::DirectoryServer;
 use stripewise_store::server::watched::{Patience, WatchedServer};
-use stripewise_store::server::{ObjectStore, ServerError};
+use stripewise_store::server::{ObjectName, ObjectStore, Ownership, ServerError};
 
 /// Whether a call is one to hold.
 type Which = fn(&Call<'_>) -> bool;
@@ -51,7 +51,7 @@ impl Hook for Hang {
     }
 }
 
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 fn options(hang: &Arc<Hang>) -> BrokerOptions {
     let hang = Arc::clone(hang);
@@ -223,6 +223,24 @@ fn new_regions_are_placed_without_servers_that_are_gone_or_read_only() {
     (0..4).for_each(|server| std::fs::rename(away(server), testbed.server_directory(server)).unwrap());
     client.place(disks.file, 2, 2).unwrap();
     assert_eq!(servers_of(&regions(&client, disks.file)[2]), [0, 1]);
+}
+
+/// A broker that ended right after the call left a lock behind for a moment, and its successor was refused.
+#[test]
+fn a_call_keeps_nothing_once_its_result_is_seen() {
+    let testbed = Testbed::new();
+    let directory = testbed.server_directory(0).to_owned();
+    let open = move || -> Result<Box<dyn ObjectStore>, ServerError> {
+        Ok(Box::new(DirectoryServer::new("c0ffee", "hdd0", &directory)))
+    };
+    let hold = Arc::new(());
+    let server = WatchedServer::new("hdd0", Patience::default(), Arc::clone(&hold) as _, Box::new(open));
+    let object = ObjectName { file: FileId(7), region: RegionIndex(0), generation: Generation(1) };
+    server.create(object, Ownership { mode: 0o600, uid: 0, gid: 0 }).unwrap();
+    for length in 0..5000 {
+        server.truncate(object, length).unwrap();
+        assert_eq!(Arc::strong_count(&hold), 2, "truncation {length}");
+    }
 }
 
 /// A removal waited 60 s for a server that answered nothing at all, as only data that moves may.

@@ -15,7 +15,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stripewise_layout::FileOffset;
-use stripewise_store::client::Client;
+use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::StripedFile;
 use stripewise_store::manage::{Moving, apply, release};
@@ -130,11 +130,16 @@ struct Worker<'a> {
     diary: std::fs::File,
 }
 
+/// Of a worker whose broker may be killed while it connects: the next one reads everything first.
+pub(crate) fn long_patience() -> ClientOptions {
+    ClientOptions { connect_patience: Duration::from_secs(60), ..ClientOptions::default() }
+}
+
 /// Until it is killed.
 pub(crate) fn work(world: &World, arguments: &[String]) -> ! {
     let numbers: Vec<u64> = arguments.iter().map(|text| text.parse().unwrap()).collect();
     let [me, number, seed] = numbers[..] else { panic!("{arguments:?}") };
-    let client = world.client();
+    let client = world.client_with(long_patience());
     let (_stub, own) = world.open(&client, &format!("f{me}"), true);
     let (_shared_stub, shared) = world.open(&client, "shared", true);
     let content = Content::load(world, me);

@@ -3,6 +3,7 @@
 //! was acknowledged and what was refused. When the servers are back, nothing acknowledged is lost or stale, and no size is wrong.
 
 use crate::hooked::{Call, Hook, OPEN_REGISTERED, register, wrap};
+use crate::killed::long_patience;
 use crate::mounts::{Kind, Mounts};
 use crate::moves::{REGION, any_layout, ask, check, order, scale};
 use crate::world::{Dice, World, read, uniform};
@@ -169,10 +170,10 @@ pub(crate) fn work(world: &World, arguments: &[String]) -> ! {
     let numbers: Vec<u64> = arguments.iter().map(|text| text.parse().unwrap()).collect();
     let [me, version, seed] = numbers[..] else { panic!("{arguments:?}") };
     let client = if is_mounted(&world.root) {
-        world.client()
+        world.client_with(long_patience())
     } else {
         register(&world.root, Arc::new(Troubled(trouble(&world.root))));
-        world.client_with(ClientOptions { open_server: OPEN_REGISTERED, ..ClientOptions::default() })
+        world.client_with(ClientOptions { open_server: OPEN_REGISTERED, ..long_patience() })
     };
     let (_stub, file) = world.open(&client, &format!("f{me}"), true);
     let model = Model::load(&world.root.join(format!("model{me}")));

@@ -226,7 +226,7 @@ fn newer_in_logs(client: &Client, file: FileId) -> u64 {
 #[test]
 fn what_only_shared_memory_and_logs_know_outlives_a_table_that_is_made_anew() {
     let world = World::with_fragments(SERVERS);
-    let mut broker = world.spawn_broker();
+    let mut broker = world.spawn_broker_as("broker-that-leaves-logs");
     let client = world.client_with(ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() });
     let (stub, file) = world.create(&client, "a", uniform(REGION, &[(0, 4096), (1, 4096)]));
     let mut dice = Dice(11);
@@ -266,7 +266,7 @@ fn what_only_shared_memory_and_logs_know_outlives_a_table_that_is_made_anew() {
 #[test]
 fn a_log_of_fragments_that_nothing_tells_of_is_named() {
     let world = World::with_fragments(SERVERS);
-    let mut broker = world.spawn_broker();
+    let mut broker = world.spawn_broker_as("broker-that-leaves-logs");
     let client = world.client_with(ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() });
     let (stub, file) = world.create(&client, "a", uniform(REGION, &[(0, 4096), (1, 4096)]));
     let bytes = any_bytes(&mut Dice(12), REGION);

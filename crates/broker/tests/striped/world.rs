@@ -163,7 +163,12 @@ impl World {
 
     /// Starts a broker in a process of its own and waits until it serves. Its input's end ends it.
     pub(crate) fn spawn_broker(&self) -> Child {
-        let mut child = self.spawn("broker", &[]);
+        self.spawn_broker_as("broker")
+    }
+
+    /// The same in another role.
+    pub(crate) fn spawn_broker_as(&self, role: &str) -> Child {
+        let mut child = self.spawn(role, &[]);
         wait_for_line(&mut child, "serving");
         child
     }

@@ -208,13 +208,13 @@ impl WatchedServer {
         let job = |number| -> Job {
             Box::new(move || {
                 let result = backend.get().and_then(act);
-                // Before the result can be seen: who sees it may call at once.
+                // Before the result can be seen: who sees it may call at once, or end and make way for a successor.
+                drop(hold);
                 let mut state = calls.state();
                 state.overdue.retain(|(overdue, ..)| *overdue != number);
                 *left.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 drop(state);
                 left.done.notify_all();
-                drop(hold);
             })
         };
         let number = self.calls.submit(job).map_err(|error| self.no_thread(&error))?;
@@ -307,9 +307,11 @@ impl WatchedServer {
         let kept = Arc::new(Mutex::new(Some((then, begin))));
         let (backend, taken, hold) = (Arc::clone(&self.backend), Arc::clone(&kept), Arc::clone(&self.hold));
         let open = move || {
-            let _hold = hold;
             let Some((then, begin)) = taken.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-            match backend.get() {
+            let opened = backend.get();
+            // Before the result can be seen, as in `begin`.
+            drop(hold);
+            match opened {
                 Ok(opened) => begin(opened, then),
                 Err(error) => then(Err(error)),
             }

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub(crate) const LEASE: Duration = Duration::from_secs(4);
+pub(crate) const LEASE: Duration = Duration::from_secs(8);
 /// Of a process that is a candidate: where its engine is.
 const ADDRESS: &str = "STRIPEWISE_TEST_ENGINE";
 

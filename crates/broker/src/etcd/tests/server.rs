@@ -122,7 +122,15 @@ fn run(directory: &Path, client_port: u16, peer_port: u16, is_tls: bool, argumen
     command.arg("--data-dir").arg(data);
     command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-    command.args(["--initial-cluster", &format!("default={peer}"), "--logger", "zap", "--log-outputs", "stderr"]);
+    command.args([
+        "--unsafe-no-fsync",
+        "--initial-cluster",
+        &format!("default={peer}"),
+        "--logger",
+        "zap",
+        "--log-outputs",
+        "stderr",
+    ]);
     if is_tls {
         command.arg("--cert-file").arg(directory.join("server.pem"));
         command.arg("--key-file").arg(directory.join("server.key"));

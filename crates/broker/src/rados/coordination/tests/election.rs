@@ -79,7 +79,7 @@ fn a_record_that_arrives_late_makes_nobody_master() {
 #[test]
 fn a_master_that_cannot_reach_ceph_knows_when_its_lock_is_over() {
     let Some(mut ceph) = Ceph::start(&["--osds", "1"]) else { return };
-    let impatient = ceph.connect_impatiently(Duration::from_secs(1));
+    let impatient = ceph.connect_impatiently(Duration::from_secs(5));
     let coordinator = RadosCoordinator::over(&impatient, ceph.pool(0), "elected").unwrap().with_lease(LEASE);
     let first = elected(&coordinator, "first");
     let store = first.table();
