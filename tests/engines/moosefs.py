@@ -26,6 +26,14 @@ WAIT_SECONDS = 60
 EMPTY = "/var/lib/mfs/metadata.mfs.empty"
 
 
+def size_of(file):
+    """0 of one that is removed meanwhile."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 class Unavailable(Exception):
     """No MooseFS can be had here."""
 
@@ -139,4 +147,4 @@ class MooseFS(Started):
     def chunk_bytes(self, label):
         """Bytes of data that the server of that label holds, as its files say: each has a head of 8 KiB, with checksums of its blocks."""
         chunks = (self.root / label / "chunks").glob("**/chunk_*.mfs")
-        return sum(max(0, chunk.stat().st_size - 8192) for chunk in chunks)
+        return sum(max(0, size_of(chunk) - 8192) for chunk in chunks)

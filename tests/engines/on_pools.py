@@ -28,6 +28,10 @@ class OnPools(unittest.TestCase):
             raise unittest.SkipTest(f"no Ceph for tests: {reason}")
         cls.root = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="stripewise-on-ceph-")))
 
+    def setUp(self):
+        if self.ceph.is_broken:
+            type(self).ceph = self.enterClassContext(ceph.Ceph(**self.CEPH))
+
     def run_in(self, directory, *command, fails=False):
         """Standard output, or all that a command said that has to fail."""
         result = subprocess.run(list(map(str, command)), cwd=directory, capture_output=True, text=True, timeout=300)

@@ -254,8 +254,7 @@ class Faults(OnPools):
     CEPH = {"osds": 3, "store": "bluestore", "osd_bytes": 1 << 30}
 
     def setUp(self):
-        if self.ceph.is_broken:
-            type(self).ceph = self.enterClassContext(ceph.Ceph(**self.CEPH))
+        super().setUp()
         self.seed = random.randrange(1 << 30)
         print(f"seed {self.seed}", file=sys.stderr)
         self.dice = random.Random(self.seed)
@@ -404,6 +403,7 @@ class Faults(OnPools):
             release = subprocess.Popen(
                 [STRIPEWISE, "release", str(path)], cwd=self.place, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             )
+            self.addCleanup(release.kill)
             said = release.stderr.readline()
             self.assert_says(said, "s1")
             self.assertIsNone(release.poll())

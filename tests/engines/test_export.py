@@ -162,6 +162,16 @@ class Exports(unittest.TestCase):
         classes = self.plan(targets, list(contents), 64)
         pools = dict(zip(targets, site.labels))
         files, script = self.export("moosefs", site.mount, "A", classes, pools)
+
+        # MooseFS keeps two copies by default, of which a class of one label would leave one.
+        refused = subprocess.run(site.within("/bin/sh", script), cwd=self.place, capture_output=True, text=True, timeout=120, env=site.environment)
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        for path in contents:
+            self.assertIn(f"{path} has 2 copies or more, and the class stripewise_", refused.stderr)
+            self.assertEqual(self.run_in(*site.within("mfsgetsclass", path), env=site.environment), f"{path}: 2\n")
+        self.run_in(*site.within("mfssetsclass", "-r", "1", site.mount), env=site.environment)
+        site.wait("one copy of each", lambda: sum(map(site.chunks, site.labels)) == len(contents))
+
         self.run_in(*site.within("/bin/sh", script), env=site.environment)
         expected = self.expected(files, targets, len(contents) * size)
 

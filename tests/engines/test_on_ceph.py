@@ -169,6 +169,7 @@ class OnCeph(unittest.TestCase):
         before = {pool: self.objects(pool) for pool in self.ceph.pools}
         pool = self.ceph.pools[0]
         running = subprocess.Popen([STRIPEWISE, "calibrate"], cwd=place, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(running.kill)
         while self.objects(pool) == before[pool]:
             self.assertIsNone(running.poll(), "it ended before it measured anything")
         running.send_signal(signal.SIGINT)

@@ -206,6 +206,8 @@ class TheStandIn(unittest.TestCase):
         refuse = f"open({str(self.first.beside / 'credential')!r}, 'w').write('0')\n"
         refused = "assert library.PVFS_util_gen_credential_defaults(byref(Credential())) == -(1 << 30 | 1 << 29 | 9)\n"
         ended = "assert library.PVFS_sys_lookup(file_system, b'/', byref(credential), byref(Found()), 0, None) == -(1 << 30 | 1 << 29 | 9)"
+        # Long enough for what comes before the wait.
+        self.first.credential(5)
         self.assertEqual(self.call(refuse + refused + wait + ended), ("", 0))
 
     def test_what_a_client_sent_before_it_was_killed_arrives(self):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from machine import DIRECTIONS, MISSING, WAIT_SECONDS, Unavailable  # noqa: E402
 
 # For a whole Ceph, whose parts wait for each other.
 CEPH_SECONDS = 180
+# For how long an OSD may be still on a machine that is overloaded. One that was killed is known at once.
+GRACE_SECONDS = 20
 
 
 class Engine(dict):
@@ -107,9 +110,12 @@ class Bed:
         self._route(host, "del")
 
     def _route(self, host, verb):
+        routes = ""
         for other, address in enumerate(self.addresses):
             if other != host:
-                self.run(host, ["ip", "route", verb, "blackhole", f"{address}/32"], check=True)
+                routes += f"route {verb} blackhole {address}/32\n"
+        # All at once.
+        self.run(host, ["ip", "-batch", "-"], input=routes, check=True)
 
     def dropped(self, host):
         """How many IPv4 packets were dropped since the directions were cut: (inbound, outbound)."""
@@ -134,12 +140,14 @@ class Bed:
 
     def etcd(self, quota_bytes=None):
         """The URL of an etcd that all hosts reach. It is started the first time, with so much space."""
+        if shutil.which("etcd") is None:
+            raise Unavailable("there is no etcd: setup/install --engines installs it")
         return self.order("etcd" if quota_bytes is None else f"etcd {quota_bytes}")
 
     @contextlib.contextmanager
     def ceph(self, *options):
         """A Ceph that all hosts reach, by tests/engines/ceph.py with these options: what it says of itself."""
-        program = ["/usr/bin/python3", HERE.parent / "engines" / "ceph.py", "--address", self.outside, *options]
+        program = ["/usr/bin/python3", HERE.parent / "engines" / "ceph.py", "--address", self.outside, "--grace", str(GRACE_SECONDS), *options]
         environment = {**os.environ, "TMPDIR": str(self.common)}
         with self.start(None, program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
             # Whatever it waits for, a monitor that died above all: its daemons end with it.

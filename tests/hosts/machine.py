@@ -314,7 +314,8 @@ class Machine(Started):
         command = [
             "etcd", "--data-dir", self.directory / "etcd", "--listen-client-urls", client, "--advertise-client-urls", client,
             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-            "--logger", "zap", "--log-outputs", "stderr", *([] if quota_bytes is None else ["--quota-backend-bytes", quota_bytes]),
+            # The machine's disk may be busy for seconds, and nobody takes its power away.
+            "--unsafe-no-fsync", "--logger", "zap", "--log-outputs", "stderr", *([] if quota_bytes is None else ["--quota-backend-bytes", quota_bytes]),
         ]
         with open(log_path, "wb") as log:
             self.etcd = self._spawn(*self.describe()["enter_network"], *command, log=log)

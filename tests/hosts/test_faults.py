@@ -80,7 +80,8 @@ class OnHosts(unittest.TestCase):
         # By a signal at which it leaves the cluster: of a host that was killed nobody knows what it has open.
         self.addCleanup(process.communicate)
         self.addCleanup(process.terminate)
-        self.assertIn("serving", process.stdout.readline())
+        # It says before what it put right.
+        self.assertTrue(any("serving" in line for line in process.stdout), "it ended before it served")
         return process
 
     def worker(self, host, name):
@@ -125,7 +126,7 @@ class BadInput(OnHosts):
         made = self.bed.run(0, [STRIPEWISE, "init", "--etcd", self.bed.etcd(), "--server", f"a=hdd:{other / 'a'}", "--state", "/dev/shm/other"], cwd=other)
         self.assertEqual(made.returncode, 0, made.stderr)
         shutil.copy(other / "cluster.key", wrong)
-        said = self.refused(3, "run", "--", "cat", str(path), env=self.cluster.env | {"STRIPEWISE_CLUSTER": str(wrong / "cluster.toml")}, within_s=15)
+        said = self.refused(3, "run", "--", "cat", str(path), env=self.cluster.env | {"STRIPEWISE_CLUSTER": str(wrong / "cluster.toml")}, within_s=25)
         self.assertIn("copy the key file of the cluster to every host", said)
         self.assertNotIn("secret", said)
         self.assertIn("a connection was refused", self.cluster.log_of(0))
@@ -138,7 +139,7 @@ class BadInput(OnHosts):
         self.agent(0)
         self.agent(1)
         named = ["unshare", "--uts", "sh", "-c", 'hostname h1 && exec "$@"', "sh"]
-        said = self.refused(2, "ls", before=named, within_s=15)
+        said = self.refused(2, "ls", before=named, within_s=25)
         self.assertIn("two machines have the host name h1", said)
         self.assertIn("give each host a name of its own", said)
         # The first goes on.
@@ -282,7 +283,8 @@ class BadInput(OnHosts):
         path = str(self.cluster.directory / name)
         script = (
             "import os, sys; fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644); gone = os.open(sys.argv[1] + sys.argv[2], os.O_RDWR | os.O_CREAT);"
-            "os.pwrite(gone, bytes(100_000), 0); os.unlink(sys.argv[1] + sys.argv[2]); os.pwrite(fd, b'x' * 4096, int(sys.argv[2]) << 20); print(os.getpid(), flush=True)\n"
+            "os.pwrite(gone, bytes(100_000), 0); os.unlink(sys.argv[1] + sys.argv[2]); os.pwrite(fd, b'x' * 4096, int(sys.argv[2]) << 20);"
+            "os.pwrite(fd, b'x' * 4096, (int(sys.argv[2]) << 20) + 4096); print(os.getpid(), flush=True)\n"
             "while True: os.pwrite(fd, b'x' * 4096, (int(sys.argv[2]) << 20) + 4096)"
         )
         job = []
@@ -390,7 +392,7 @@ class Clocks(OnHosts):
             if turn < 2:
                 other = (2, 0)[turn]
                 self.assertIn(self.bed.names[other], self.hosts(other))
-                self.assertLess(time.monotonic() - begun, 45)
+                self.assertLess(time.monotonic() - begun, 300)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
 import test_moving as moving  # noqa: E402
 import test_sharing as sharing  # noqa: E402
+from clusters import UNHURRIED_SECONDS  # noqa: E402
 
 
 class TableInAPool(sharing.Sharing):
@@ -25,7 +26,7 @@ class TableInAPool(sharing.Sharing):
         try:
             cls.bed = cls.enterClassContext(beds.Bed(hosts=4))
             ceph = cls.enterClassContext(cls.bed.ceph("--osds", "1"))
-            cls.cluster = sharing.Cluster(cls.bed, "--rados", ceph["pools"][0], "--conf", ceph["conf"])
+            cls.cluster = sharing.Cluster(cls.bed, "--rados", ceph["pools"][0], "--conf", ceph["conf"], host_timeout_s=UNHURRIED_SECONDS)
         except beds.Unavailable as why:
             raise unittest.SkipTest(str(why)) from None
 
@@ -36,7 +37,7 @@ def in_pools(test, with_table):
         test.bed = test.enterClassContext(beds.Bed(hosts=4))
         ceph = test.enterClassContext(test.bed.ceph("--osds", "4"))
         engine = ("--rados", ceph["pools"][3], "--conf", ceph["conf"]) if with_table else ()
-        test.cluster = sharing.Cluster(test.bed, *engine, ceph=ceph)
+        test.cluster = sharing.Cluster(test.bed, *engine, ceph=ceph, host_timeout_s=UNHURRIED_SECONDS)
     except beds.Unavailable as why:
         raise unittest.SkipTest(str(why)) from None
 

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -70,6 +71,15 @@ class Program(Worker):
         self.host, self.process = host, cluster.bed.start(host, argv, env=env, **pipes)
 
 
+def end(process):
+    """Waits for the end of a program whose input has ended, and kills it if that does not come."""
+    try:
+        process.wait(WAIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Operating(unittest.TestCase):
     HOSTS = 2
 
@@ -83,8 +93,8 @@ class Operating(unittest.TestCase):
 
     def program(self, host, name):
         program = Program(self.cluster, host, str(self.cluster.directory / name))
-        self.addCleanup(program.process.wait, WAIT_SECONDS)
-        self.addCleanup(program.process.kill)
+        # Until its agent has ended too, which the next test's may not meet.
+        self.addCleanup(end, program.process)
         self.addCleanup(program.process.stdout.close)
         self.addCleanup(program.process.stdin.close)
         return program
@@ -172,11 +182,10 @@ class Operating(unittest.TestCase):
             self.assertEqual(program.end(), 0)
 
     def until(self, holds):
-        """Each look takes a while, so nothing spins."""
-        for _ in range(200):
-            if holds():
-                return
-        raise AssertionError("it did not come to that")
+        end = time.monotonic() + WAIT_SECONDS
+        while not holds():
+            self.assertLess(time.monotonic(), end, "it did not come to that")
+            time.sleep(0.02)
 
     def test_reads_and_writes_in_placed_regions_send_no_message(self):
         size, times = 8 * REGION, 2000

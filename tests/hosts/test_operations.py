@@ -20,6 +20,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
+from clusters import UNHURRIED_SECONDS  # noqa: E402
 from test_sharing import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
 
 REGIONS = 6
@@ -228,7 +229,7 @@ class InPools(OnDirectories):
         try:
             cls.bed = cls.enterClassContext(beds.Bed(hosts=4))
             ceph = cls.enterClassContext(cls.bed.ceph("--osds", "4"))
-            cls.cluster = Cluster(cls.bed, "--rados", ceph["pools"][3], "--conf", ceph["conf"], ceph=ceph)
+            cls.cluster = Cluster(cls.bed, "--rados", ceph["pools"][3], "--conf", ceph["conf"], ceph=ceph, host_timeout_s=UNHURRIED_SECONDS)
         except beds.Unavailable as why:
             raise unittest.SkipTest(str(why)) from None
 

@@ -254,7 +254,7 @@ class Sharing(OnHosts):
         for number, worker in enumerate(workers):
             self.assertEqual(worker.ask("write", number * 50_000, 50_000, number), "ok")
         # Whoever was master is gone at once, with what it had not told anybody.
-        master = next(host for host in range(3) if self.is_master(host))
+        master = next(host for host in range(4) if self.is_master(host))
         self.addCleanup(self.bed.boot, master)
         self.bed.kill_host(master)
         others = [worker for worker in workers if worker.host != master]

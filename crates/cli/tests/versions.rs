@@ -18,7 +18,7 @@ use stripewise_store::protocol::{PROTOCOL_VERSION, Refusal, Reply, Request};
 use stripewise_store::state::{BrokerLock, StateDirectory};
 use support::{Place, preload};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// No version will have so many messages.
 const OTHER: u32 = 4_000_000;
 
@@ -100,7 +100,13 @@ fn etcd(directory: &Path) -> Option<(Ends, String)> {
     let mut command = Command::new("etcd");
     command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client, "--listen-peer-urls", &peer]);
     command.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
-    command.arg("--data-dir").arg(directory.join("etcd")).args(["--logger", "zap", "--log-outputs", "stderr"]);
+    command.arg("--data-dir").arg(directory.join("etcd")).args([
+        "--unsafe-no-fsync",
+        "--logger",
+        "zap",
+        "--log-outputs",
+        "stderr",
+    ]);
     let started = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn();
     let Ok(process) = started else {
         eprintln!("skipped: there is no etcd; setup/install --engines installs it");

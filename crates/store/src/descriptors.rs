@@ -205,7 +205,12 @@ mod tests {
     #[test]
     fn descriptors_are_high_marked_and_unmarked_when_closed() {
         let file: OwnedFd = tempfile::tempfile().unwrap().into();
-        let before = rustix::process::getrlimit(Resource::Nofile);
+        // While no other test has them raised.
+        let limits = || {
+            let _raising = RAISING.lock();
+            rustix::process::getrlimit(Resource::Nofile)
+        };
+        let before = limits();
         // A base that no other test of this process uses.
         let base = default_base() + 3000;
         let descriptor = Descriptor::raise(file, base);
@@ -213,7 +218,7 @@ mod tests {
         assert!(number >= base);
         assert!(owns_descriptor(number) && owned_descriptors(number).next() == Some(number));
         assert!(rustix::io::fcntl_getfd(&descriptor).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
-        assert_eq!(rustix::process::getrlimit(Resource::Nofile), before);
+        assert_eq!(limits(), before);
         drop(descriptor);
         assert!(!owns_descriptor(number) && !owns_descriptor(-1) && !owns_descriptor(RawFd::MAX));
     }

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// The broker waits 5 s for a call once; the rest is for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(100);
 const SIZE: usize = 3 << 20;
 
 /// Servers `near` and `far` (disks) and `flash` (an SSD), of which `far` can be stopped; a file striped over both disks, and one on flash.

@@ -1,11 +1,12 @@
 //! Ctrl-C and kill at every stage: the file is whole, and the next command says what it cleaned up.
 
 use crate::plans::{at_work, names, slow_place};
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-fn signal(child: &Child, name: &str) {
-    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 #[test]
@@ -13,7 +14,7 @@ fn ctrl_c_during_apply_leaves_the_file_as_it_was() {
     let (place, data) = slow_place();
     let before = names(&place);
     let child = at_work(&place, &["apply", "plan.json"]);
-    signal(&child, "-INT");
+    signal(&child, Signal::INT);
     let said = place.said(child.wait_with_output().unwrap());
     assert_eq!(said.status, 130);
     assert_eq!(said.err, "stripewise apply: stopped before HERE/data was replaced; nothing was changed\n");
@@ -26,7 +27,7 @@ fn kill_during_apply_and_the_next_command_cleans_up() {
     let (place, data) = slow_place();
     let before = names(&place);
     let child = at_work(&place, &["apply", "plan.json"]);
-    signal(&child, "-KILL");
+    signal(&child, Signal::KILL);
     child.wait_with_output().unwrap();
     assert!(place.read("data") == data, "the original is whole");
     let next = place.say(&["ls"]);
@@ -41,13 +42,14 @@ fn release_interrupted_or_killed_leaves_the_managed_file() {
     let (place, data) = slow_place();
     place.done(&["apply", "plan.json"]);
     let before = names(&place);
-    for (how, says) in [("-INT", "stopped before HERE/data was replaced; nothing was changed"), ("-KILL", "")] {
+    for (how, says) in [(Signal::INT, "stopped before HERE/data was replaced; nothing was changed"), (Signal::KILL, "")]
+    {
         let child = at_work(&place, &["release", "data"]);
         signal(&child, how);
         let said = place.said(child.wait_with_output().unwrap());
         assert!(said.err.contains(says), "{}", said.err);
         let next = place.say(&["ls"]);
-        assert_eq!(next.err.contains("cleaned up: "), how == "-KILL", "{}", next.err);
+        assert_eq!(next.err.contains("cleaned up: "), how == Signal::KILL, "{}", next.err);
         assert!(names(&place) == before && next.out.contains("HERE/data"), "{}", next.out);
         assert!(place.command(&["cat", "data"]).output().unwrap().stdout == data);
     }
@@ -70,7 +72,7 @@ fn ctrl_c_during_a_copy_leaves_the_destination_as_it_was() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was seen at work");
         std::thread::yield_now();
     }
-    signal(&child, "-INT");
+    signal(&child, Signal::INT);
     let said = place.said(child.wait_with_output().unwrap());
     assert_eq!((said.status, said.err.as_str()), (130, "stripewise cp: stopped; HERE/target is as it was\n"));
     assert_eq!(names(&place), before);

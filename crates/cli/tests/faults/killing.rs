@@ -7,8 +7,9 @@
 
 use crate::plans::{names, plan};
 use crate::support::{Place, noise};
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 const REGIONS: usize = 12;
 
@@ -86,7 +87,7 @@ impl Stage {
     }
 
     /// Begins at `from`, ends the command with `signal` once it has moved `bytes`. Whether it was still at work, and what it said.
-    fn end_at(&self, from: State, signal: &str, bytes: u64) -> (bool, crate::support::Said) {
+    fn end_at(&self, from: State, signal: Signal, bytes: u64) -> (bool, crate::support::Said) {
         if self.state() != from {
             let back = if from == State::Ordinary { State::Managed } else { State::Ordinary };
             self.place.done(Self::words(back));
@@ -98,7 +99,8 @@ impl Stage {
         }
         let at_work = child.try_wait().unwrap().is_none();
         if at_work {
-            Command::new("kill").args([signal, &child.id().to_string()]).stderr(Stdio::null()).status().unwrap();
+            // It may end by itself at any moment, and is waited for below.
+            let _ = kill_process(Pid::from_child(&child), signal);
         }
         (at_work, self.place.said(child.wait_with_output().unwrap()))
     }
@@ -144,7 +146,7 @@ fn kill_everywhere(from: State) {
     let (mut undone, mut tried) = (0, 0);
     for bytes in points(whole, 14) {
         println!("killed at {bytes} bytes");
-        let (at_work, _) = stage.end_at(from, "-KILL", bytes);
+        let (at_work, _) = stage.end_at(from, Signal::KILL, bytes);
         let (state, said) = stage.check();
         tried += usize::from(at_work);
         undone += usize::from(state == from && said.contains("was undone"));
@@ -161,7 +163,7 @@ fn interrupt_everywhere(from: State) {
     let mut stopped = 0;
     for bytes in points(whole, 8) {
         println!("interrupted at {bytes} bytes");
-        let (_, said) = stage.end_at(from, "-INT", bytes);
+        let (_, said) = stage.end_at(from, Signal::INT, bytes);
         let state = stage.state();
         assert!(stage.is_settled(state), "left behind: {:?}", names(&stage.place));
         // Before the command has begun to note signals, one ends it as any program: nothing was done yet.

@@ -6,10 +6,16 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
+/// Four times as slow as the disk is: what happens meanwhile may itself take a while.
+const TIME_SCALE: &str = "device=hdd-7200&time_scale=4";
+
 /// One emulated disk, which takes its time, and a plan that puts `data` there.
 pub(crate) fn slow_place() -> (Place, Vec<u8>) {
     let place = Place::new();
     place.done(&["init", "--emulated", "1xhdd-7200", "--emulated-dir", "servers", "--region", "4MiB"]);
+    let cluster = String::from_utf8(place.read("cluster.toml")).unwrap();
+    assert!(cluster.contains("device=hdd-7200"), "{cluster}");
+    place.write("cluster.toml", cluster.replace("device=hdd-7200", TIME_SCALE).as_bytes());
     let data = noise(SIZE);
     place.write("data", &data);
     place.write("plan.json", plan(&place, "data").to_string().as_bytes());

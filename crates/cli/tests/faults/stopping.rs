@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// No test takes so long unless somebody waits for ever.
-const LIMIT: Duration = Duration::from_secs(100);
+const LIMIT: Duration = Duration::from_secs(400);
 
 pub(crate) struct StoppingMount {
     process: Arc<Mutex<Child>>,

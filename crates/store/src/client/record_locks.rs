@@ -8,26 +8,44 @@ use rustix::fs::{Mode, OFlags};
 /// the same, which is safe.
 #[must_use]
 pub fn are_held_on(inode: u64) -> bool {
-    search(inode).unwrap_or(false)
+    let mut tries = 0..TRIES;
+    loop {
+        match search(inode) {
+            Ok(Found::NotInPieces) if tries.next().is_some() => {}
+            found => return found == Ok(Found::Held),
+        }
+    }
 }
 
-fn search(inode: u64) -> rustix::io::Result<bool> {
+/// Searches of a table that takes several reads: locks that others take and release meanwhile shift it, and one may be passed over.
+const TRIES: usize = 3;
+
+#[derive(PartialEq, Eq)]
+enum Found {
+    Held,
+    Not,
+    /// By several reads.
+    NotInPieces,
+}
+
+fn search(inode: u64) -> rustix::io::Result<Found> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let table = Received::from(rustix::fs::open(c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
     // Nothing is allocated: this is asked at every `exec`.
     let (mut text, mut kept) = ([0; 4096], 0);
-    loop {
+    for reads in 0_u64.. {
         let end = kept + rustix::io::read(&table, &mut text[kept..])?;
         if end == kept {
-            return Ok(false);
+            return Ok(if reads > 1 { Found::NotInPieces } else { Found::Not });
         }
         let lines = text[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         if text[..lines].split(|byte| *byte == b'\n').any(|line| held_by(own, line) == Some(inode)) {
-            return Ok(true);
+            return Ok(Found::Held);
         }
         text.copy_within(lines..end, 0);
         kept = end - lines;
     }
+    unreachable!("a table ends")
 }
 
 /// The inode of a line such as `1: POSIX  ADVISORY  WRITE 4711 08:01:131074 0 EOF`, if it tells of a record lock of that process.
