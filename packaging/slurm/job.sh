@@ -11,7 +11,8 @@ here=${STRIPEWISE_SLURM:-/usr/share/doc/stripewise/slurm}
 . "$here/prologue.sh"
 # One agent for each node lasts as long as the job; it is needed where hosts share the cluster, and of no harm elsewhere.
 if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then
-    srun --ntasks-per-node=1 --overlap --export=ALL stripewise broker &
+    # With --ntasks too: srun takes the job's from the environment otherwise, and ignores --ntasks-per-node, with a warning.
+    srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --overlap --export=ALL stripewise broker &
     STRIPEWISE_AGENTS=$!
 fi
 stripewise run -- srun --export=ALL "$@"

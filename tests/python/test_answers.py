@@ -18,7 +18,9 @@ import re
 import select
 import shutil
 import signal
+import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -226,6 +228,45 @@ for number in range(64):
             self.assertEqual(pipe.read(), b"same")
         with multiprocessing.get_context("fork").Pool(2) as pool:
             self.assertEqual(pool.starmap_async(answers, [(self.trace, self.cluster)] * 2).get(60), [expected] * 2)
+
+    def test_ctrl_c_ends_the_wait_for_an_answer(self):
+        """The answer never comes: the pipe that it is made of stays open, and nothing is written to it."""
+        code = """
+import os, stripewise, sys
+receiving, sending = os.pipe()
+print("begun", flush=True)
+stripewise.plan(sys.argv[1], "def", cluster=sys.argv[2], profile=f"/dev/fd/{receiving}")
+"""
+        words = list(map(str, [sys.executable, "-c", code, self.trace, self.cluster]))
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+            self.assertEqual(program.stdout.readline(), "begun\n")
+            time.sleep(0.5)
+            program.send_signal(signal.SIGINT)
+            try:
+                said = program.communicate(timeout=30)[1]
+            finally:
+                program.kill()
+        self.assertIn("KeyboardInterrupt", said)
+
+    def test_other_threads_go_on_while_files_are_read(self):
+        """The thread that writes the pipe can do so only while the one that reads it does not keep the interpreter."""
+        plan = self.place / "read-plan.json"
+        stripewise.plan(self.trace, "def", cluster=self.cluster, files=[self.place / "planned.bin"])[0].save(plan)
+        code = """
+import os, stripewise, sys, threading, time
+for kind, source in ((stripewise.Plan, sys.argv[1]), (stripewise.Profile, sys.argv[2])):
+    receiving, sending = os.pipe()
+    reader = threading.Thread(target=lambda: print(kind(f"/dev/fd/{receiving}")._repr_html_() != ""))
+    reader.start()
+    # The other thread waits for the pipe by now.
+    time.sleep(0.2)
+    with open(source, "rb") as text, open(sending, "wb") as pipe:
+        pipe.write(text.read())
+    reader.join()
+"""
+        words = [sys.executable, "-c", code, plan, self.place / "profile.json"]
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, "True\nTrue\n"), done.stderr)
 
     @needs_others
     def test_plots_show_the_numbers_of_the_report(self):

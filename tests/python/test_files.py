@@ -23,20 +23,25 @@ from package import MIB, SEED, WORK, Cluster, OnCluster, main, run  # noqa: E402
 import stripewise  # noqa: E402
 
 
+def serves(process, cluster_file):
+    """Whether the process was started as the cluster's broker."""
+    with contextlib.suppress(OSError):
+        return os.fsencode(f"--cluster\0{cluster_file}\0broker\0") in pathlib.Path(f"/proc/{process}/cmdline").read_bytes()
+    return False
+
+
+def brokers_of(cluster_file):
+    """The processes that serve the cluster."""
+    brokers = [int(name) for name in os.listdir("/proc") if name.isdigit() and serves(name, cluster_file)]
+    assert brokers, f"no broker of {cluster_file}"
+    return brokers
+
+
 def kill_broker_of(cluster_file):
     """Kills the process that serves the cluster, and returns when it is gone."""
-    words = os.fsencode(f"--cluster\0{cluster_file}\0broker\0")
-
-    def command(process):
-        with contextlib.suppress(OSError):
-            return pathlib.Path(f"/proc/{process}/cmdline").read_bytes()
-        return b""
-
-    brokers = [int(name) for name in os.listdir("/proc") if name.isdigit() and words in command(name)]
-    assert brokers, f"no broker of {cluster_file}"
-    for broker in brokers:
+    for broker in brokers_of(cluster_file):
         os.kill(broker, signal.SIGKILL)
-        while words in command(broker):
+        while serves(broker, cluster_file):
             time.sleep(0.001)
 
 
@@ -253,6 +258,46 @@ except OSError as error:
                 thread.join(30)
             self.assertEqual(ended, [True] * 3)
 
+    def test_closing_waits_for_what_another_thread_has_under_way(self):
+        alone = Cluster(WORK / "closing")
+        file = stripewise.open(alone.data / "file", "wb", 0, cluster=alone.file)
+        file.write(b"begin")
+        begun, ended = threading.Event(), []
+
+        def write():
+            begun.set()
+            # A new region: the broker, which is stopped, has to place it.
+            ended.append(file.write_at(MIB, b"end"))
+
+        def close():
+            file.close()
+            ended.append("closed")
+
+        writer, closer = threading.Thread(target=write), threading.Thread(target=close)
+        # The writer keeps the interpreter from the event to its request.
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(10)
+        brokers = brokers_of(alone.file)
+        try:
+            for broker in brokers:
+                os.kill(broker, signal.SIGSTOP)
+            writer.start()
+            begun.wait()
+            time.sleep(0.1)
+            closer.start()
+            closer.join(0.5)
+            self.assertEqual((ended, closer.is_alive()), ([], True))
+        finally:
+            for broker in brokers:
+                os.kill(broker, signal.SIGCONT)
+        writer.join(60)
+        closer.join(60)
+        self.assertEqual(sorted(map(str, ended)), ["3", "closed"])
+        self.assertRaises(ValueError, file.tell)
+        with stripewise.open(alone.data / "file", "rb", cluster=alone.file) as again:
+            self.assertEqual(again.read()[MIB:], b"end")
+        alone.check()
+
     def test_children_of_fork_use_what_is_open_and_open_more(self):
         path = self.path()
         stop = threading.Event()
@@ -387,6 +432,40 @@ file.write_at(1 << 20, b"end")
 
         self.assertRegex(refused("/nowhere/stripewise"), "cannot start /nowhere/stripewise as a broker: .*; name the command in STRIPEWISE_COMMAND")
         self.assertRegex(refused("/bin/false"), f"`stripewise -C {alone.file} broker` ended with exit status: 1; run it to see why")
+
+    def test_ctrl_c_ends_the_wait_for_a_broker_that_does_not_come(self):
+        alone = Cluster(WORK / "waiting")
+        command, started = WORK / "sleeping", WORK / "sleeping-started"
+        command.write_text(f"#!/bin/sh\necho $$ > {started}.new\nmv {started}.new {started}\nexec sleep 60\n")
+        command.chmod(0o755)
+        code = "import stripewise, sys; stripewise.open(sys.argv[1], 'wb', cluster=sys.argv[2])"
+        words = [sys.executable, "-c", code, str(alone.data / "file"), str(alone.file)]
+        with subprocess.Popen(words, env={**os.environ, "STRIPEWISE_COMMAND": str(command)}, stderr=subprocess.PIPE, text=True) as program:
+            while not started.exists():
+                self.assertIsNone(program.poll())
+                time.sleep(0.01)
+            begin = time.monotonic()
+            program.send_signal(signal.SIGINT)
+            said = program.communicate(timeout=60)[1]
+        os.kill(int(started.read_text()), signal.SIGKILL)
+        self.assertIn("KeyboardInterrupt", said)
+        # Without it the broker is waited for for 30 seconds.
+        self.assertLess(time.monotonic() - begin, 20)
+
+    def test_a_path_may_be_of_bytes_and_a_damaged_stub_is_an_error_of_its_file(self):
+        path, ordinary = self.path(), WORK / "of-bytes"
+        for each in (path, ordinary):
+            with stripewise.open(os.fsencode(each), "wb", 0) as file:
+                file.write(b"bytes")
+            with stripewise.open(os.fsencode(each), "rb") as file:
+                self.assertEqual((os.fsdecode(file.name), file.read()), (str(each), b"bytes"))
+        self.assert_managed(path)
+        damaged = path.with_name("damaged")
+        damaged.write_bytes(path.read_bytes().replace(b"\ncluster", b"\nclutter"))
+        with self.assertRaisesRegex(OSError, "damaged stripewise stub .*stripewise check") as caught:
+            stripewise.open(damaged, "rb")
+        self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.EIO, str(damaged)))
+        damaged.unlink()
 
     def test_a_file_may_be_removed_and_renamed(self):
         path, other = self.path(), self.path().with_name("other")

@@ -8,8 +8,10 @@ import errno
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from package import SEED, WORK, Cluster, OnCluster, main, needs_others  # noqa: E402
@@ -168,6 +170,60 @@ class Others(OnCluster):
             system.mv(other + "/fifo", root + "/b2/kept")
         self.assertEqual((os.listdir(other), sorted(os.listdir(root + "/b2"))), (["fifo"], ["kept", "old"]))
         system.rm(root, recursive=True)
+
+    def test_a_file_that_nobody_knows_hides_no_other_of_its_directory(self):
+        import fsspec
+
+        system = fsspec.filesystem("stripewise")
+        root = str(self.cluster.data / "faulty")
+        system.pipe_file(root + "/fine", b"fine")
+        text = pathlib.Path(root, "fine").read_bytes()
+        faults = {"copied": (text, errno.ESTALE, "a copy of the stub"), "damaged": (text.replace(b"\ncluster", b"\nclutter"), errno.EIO, "a damaged stripewise stub")}
+        for name, (written, _, _) in faults.items():
+            pathlib.Path(root, name).write_bytes(written)
+        names = [f"{root}/{name}" for name in ("copied", "damaged", "fine")]
+        self.assertEqual((system.find(root), sorted(system.glob(root + "/*"))), (names, names))
+        listed = {os.path.basename(entry["name"]): entry for entry in system.ls(root, detail=True)}
+        self.assertEqual({name: entry["size"] for name, entry in listed.items()}, {"copied": None, "damaged": None, "fine": 4})
+        for name, (_, number, text) in faults.items():
+            self.assertTrue(system.exists(f"{root}/{name}"))
+            with self.assertRaisesRegex(OSError, f"{text} .*stripewise check") as caught:
+                system.info(f"{root}/{name}")
+            for error in (caught.exception, listed[name]["error"]):
+                self.assertEqual((error.errno, error.filename), (number, f"{root}/{name}"))
+        for use in (system.du, lambda path: system.get(path, str(WORK / "faulty"), recursive=True)):
+            with self.assertRaisesRegex(OSError, "a copy of the stub"):
+                use(root)
+        for name in faults:
+            os.remove(f"{root}/{name}")
+
+    def test_the_status_of_a_file_that_may_not_be_read_is_that_of_its_data(self):
+        path = str(self.cluster.data / "unread")
+        with stripewise.open(path, "wb") as file:
+            file.write(b"w" * 5000)
+        os.chmod(path, 0o200)
+        code = "import fsspec, os, sys; print(os.access(sys.argv[1], os.R_OK), fsspec.filesystem('stripewise').info(sys.argv[1])['size'])"
+        words = [sys.executable, "-c", code, path]
+        if os.geteuid() == 0:
+            words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *words]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, "False 5000\n"), done.stderr)
+        os.chmod(path, 0o644)
+        stripewise._files.remove(path)
+
+    def test_touch_sets_the_time_of_a_file_that_a_writer_has_open(self):
+        import fsspec
+
+        system = fsspec.filesystem("stripewise")
+        path = str(self.cluster.data / "touched")
+        with stripewise.open(path, "wb", 0) as file:
+            file.write(b"data")
+            before = system.info(path)["mtime"]
+            time.sleep(0.1)
+            system.touch(path, truncate=False)
+            self.assertGreater(system.info(path)["mtime"], before + 0.05)
+        self.assertGreater(system.info(path)["mtime"], before + 0.05)
+        self.assertEqual(system.cat_file(path), b"data")
 
     def test_files_of_a_transaction_appear_at_its_end_or_never(self):
         import fsspec

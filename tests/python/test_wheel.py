@@ -144,7 +144,7 @@ def files(mode: str) -> int:
     assert_type(stripewise.open("f"), io.TextIOWrapper)
     assert_type(stripewise.open("f", "w", encoding="utf-8"), io.TextIOWrapper)
     assert_type(stripewise.open("f", "wb"), io.BufferedWriter)
-    assert_type(stripewise.open("f", "r+b"), io.BufferedRandom)
+    assert_type(stripewise.open(b"f", "r+b"), io.BufferedRandom)
     assert_type(stripewise.open("f", mode), IO[Any] | stripewise.ManagedFile)
     raw = stripewise.open("f", "rb", 0, cluster="cluster.toml")
     assert_type(raw, stripewise.ManagedFile | io.FileIO)

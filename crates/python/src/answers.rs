@@ -53,7 +53,7 @@ pub(crate) fn simulate(
         ssd_capacity: None,
         seed,
     };
-    on_workers(py, || {
+    on_workers(py, move || {
         let simulated = run_simulation(&session(cluster), &options).map_err(failed)?;
         serde_json::to_string(&simulated.as_written(options.workload).map_err(failed)?).map_err(failed)
     })
@@ -72,7 +72,7 @@ pub(crate) fn advise(
     worth_runs: f64,
 ) -> PyResult<String> {
     let options = AdviseOptions { logs, site, prefixes: files, least: size(&least)?, max_files, worth_runs };
-    on_workers(py, || {
+    on_workers(py, move || {
         let advice = give_advice(&session(None), &options).map_err(failed)?;
         serde_json::to_string(&advice).map_err(failed)
     })
@@ -81,13 +81,13 @@ pub(crate) fn advise(
 /// The report of traces, plans, a profile, results and a simulation, as `stripewise report` writes it.
 #[pyfunction]
 pub(crate) fn report(py: Python<'_>, inputs: Vec<PathBuf>) -> PyResult<String> {
-    on_workers(py, || stripewise::report::report(&inputs).map_err(failed))
+    on_workers(py, move || stripewise::report::report(&inputs).map_err(failed))
 }
 
 /// The pictures of a trace in the report, as numbers: for each file that has one its bytes by offset and time.
 #[pyfunction]
 pub(crate) fn heat(py: Python<'_>, trace: PathBuf, region_bytes: u64) -> PyResult<String> {
-    on_workers(py, || {
+    on_workers(py, move || {
         let trace = stripewise_trace::Trace::open(&trace).map_err(failed)?;
         let summary = TraceSummary::of(&trace, ByteCount(region_bytes)).map_err(failed)?;
         serde_json::to_string(&summary.heats().collect::<Vec<_>>()).map_err(failed)

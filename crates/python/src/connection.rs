@@ -2,12 +2,13 @@
 
 use crate::brokers;
 use crate::failure::{failed, of_file, os_error};
-use pyo3::PyErr;
+use crate::forking::under_way;
+use pyo3::prelude::*;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use stripewise::messages::chain;
 use stripewise::{Session, Voice};
@@ -53,8 +54,52 @@ pub(crate) fn state_of(session: &Session) -> Result<Option<PathBuf>, PyErr> {
     Ok(Some(state))
 }
 
-/// The client of the cluster in `state`, connected now if there is none yet. A broker is started where none serves and `session` means that cluster.
-pub(crate) fn client(state: &Path, session: &Session) -> Result<Client, PyErr> {
+/// A call of the package: the cluster that it means, and the broker that it waits for.
+pub(crate) struct Caller {
+    pub(crate) session: Session,
+    broker: Mutex<Awaited>,
+}
+
+#[derive(Default)]
+struct Awaited {
+    /// The state directory whose broker this call has started.
+    started: Option<PathBuf>,
+    /// Whether the last attempt failed only because that broker does not serve yet.
+    is_coming: bool,
+}
+
+impl Caller {
+    fn broker(&self) -> MutexGuard<'_, Awaited> {
+        self.broker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs `call` while the interpreter's other threads go on, again until the broker that it has to start serves; so it asks for clients before it changes
+/// anything. Between the attempts nothing is held: the process may fork, and Ctrl-C ends the wait.
+pub(crate) fn with_cluster<T: Send>(
+    py: Python<'_>,
+    cluster: Option<PathBuf>,
+    call: impl Fn(&Caller) -> PyResult<T> + Sync,
+) -> PyResult<T> {
+    let caller = Caller { session: session(cluster), broker: Mutex::default() };
+    let begin = Instant::now();
+    loop {
+        let answer = py.detach(|| {
+            let _no_fork = under_way();
+            call(&caller)
+        });
+        let is_coming = std::mem::take(&mut caller.broker().is_coming);
+        if answer.is_ok() || !is_coming || begin.elapsed() > BROKER_PATIENCE {
+            return answer;
+        }
+        py.check_signals()?;
+        py.detach(|| std::thread::sleep(BROKER_INTERVAL));
+    }
+}
+
+/// The client of the cluster in `state`, connected now if there is none yet. A broker is started where none serves and the caller means that cluster.
+pub(crate) fn client(state: &Path, caller: &Caller) -> Result<Client, PyErr> {
+    let session = &caller.session;
     let is_meant =
         session.state_of_run().is_none() && state_of(session).is_ok_and(|meant| meant.as_deref() == Some(state));
     if is_meant {
@@ -65,37 +110,34 @@ pub(crate) fn client(state: &Path, session: &Session) -> Result<Client, PyErr> {
     if let Some(client) = clients.get(state) {
         return Ok(client.clone());
     }
-    let client = connect(state)?;
+    let client = connect(state, caller)?;
     clients.insert(state.to_owned(), client.clone());
     Ok(client)
 }
 
-fn connect(state: &Path) -> Result<Client, PyErr> {
-    let options = || ClientOptions {
+/// One attempt. An error of a broker that is on its way is noted in the caller, who repeats it.
+fn connect(state: &Path, caller: &Caller) -> Result<Client, PyErr> {
+    let options = ClientOptions {
         connect_patience: Duration::ZERO,
         start_broker: Some(brokers::start),
         ..ClientOptions::default()
     };
-    let begin = Instant::now();
-    let mut is_started = false;
-    loop {
-        let error = match Client::connect(state, options()) {
-            Ok(client) => return Ok(client),
-            Err(error) => error,
-        };
-        let is_missing =
-            matches!(error, ClientError::Unreachable { .. } | ClientError::StateDirectory { source: Errno::NOENT, .. });
-        if !is_started && !is_missing {
-            return Err(of_file(&error, state));
-        }
-        let may_come = if is_started { brokers::may_come(state) } else { brokers::start(state) };
-        is_started = true;
-        if !may_come {
-            return Err(os_error(Errno::CONNREFUSED, &format!("{}; {}", chain(&error), brokers::remedy(state)), state));
-        }
-        if begin.elapsed() > BROKER_PATIENCE {
-            return Err(of_file(&error, state));
-        }
-        std::thread::sleep(BROKER_INTERVAL);
+    let error = match Client::connect(state, options) {
+        Ok(client) => return Ok(client),
+        Err(error) => error,
+    };
+    let is_missing =
+        matches!(error, ClientError::Unreachable { .. } | ClientError::StateDirectory { source: Errno::NOENT, .. });
+    let mut awaited = caller.broker();
+    let is_started = awaited.started.as_deref() == Some(state);
+    if !is_started && !is_missing {
+        return Err(of_file(&error, state));
     }
+    let may_come = if is_started { brokers::may_come(state) } else { brokers::start(state) };
+    awaited.started = Some(state.to_owned());
+    if !may_come {
+        return Err(os_error(Errno::CONNREFUSED, &format!("{}; {}", chain(&error), brokers::remedy(state)), state));
+    }
+    awaited.is_coming = true;
+    Err(of_file(&error, state))
 }

@@ -29,8 +29,8 @@ pub(crate) struct Access {
 pub(crate) struct File {
     path: PathBuf,
     access: Access,
-    /// `None` once it is closed. What is under way then ends before the store closes it.
-    open: RwLock<Option<Arc<Held>>>,
+    /// `None` once it is closed. Each request holds it for reading, so that a close waits for those under way.
+    open: RwLock<Option<Held>>,
     position: Mutex<u64>,
 }
 
@@ -49,19 +49,15 @@ impl File {
         position: u64,
     ) -> Self {
         let held = Held { striped, _stub: stub };
-        Self { path, access, open: RwLock::new(Some(Arc::new(held))), position: Mutex::new(position) }
-    }
-
-    fn held(&self) -> PyResult<Arc<Held>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.clone().ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))
+        Self { path, access, open: RwLock::new(Some(held)), position: Mutex::new(position) }
     }
 
     /// What the file does while the interpreter's other threads go on.
     fn detached<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&StripedFile) -> PyResult<T> + Send) -> PyResult<T> {
-        let held = self.held()?;
         py.detach(|| {
             let _no_fork = under_way();
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            let held = open.as_ref().ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))?;
             call(&held.striped)
         })
     }
@@ -175,7 +171,8 @@ impl File {
     /// Whether `close` was called.
     #[getter]
     fn closed(&self) -> bool {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).is_none()
+        // A `close` that waits for requests has the lock before any new reader; the interpreter is not held up for it.
+        !self.open.try_read().is_ok_and(|open| open.is_some())
     }
 
     /// Logical size in bytes.
@@ -303,14 +300,17 @@ impl File {
         self.detached(py, |striped| striped.sync(data_only).map_err(|error| self.failed(&error)))
     }
 
-    /// Closes it; again does nothing.
+    /// The modification time is from now on the stub's own, as `os.utime` has set it there.
+    fn use_time_of_stub(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, |striped| striped.set_modified_ns(None).map_err(|error| self.failed(&error)))
+    }
+
+    /// Closes it, after what other threads have under way; again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(held) = taken else { return Ok(()) };
         py.detach(|| {
             let _no_fork = under_way();
-            // What another thread has under way holds it too, and closes it.
-            let Some(Held { striped, _stub }) = Arc::into_inner(held) else { return Ok(()) };
+            let taken = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+            let Some(Held { striped, _stub }) = taken else { return Ok(()) };
             // Where other hosts use the file too, an open there after this close is to find what was written here.
             let synced = if striped.is_shared() && striped.is_writable() { striped.sync(true) } else { Ok(()) };
             let closed = striped.close();

@@ -1,8 +1,7 @@
 //! Status, removal and renaming of managed files, for file systems made of Python objects.
 
-use crate::connection::session;
-use crate::failure::{of_file, of_system};
-use crate::forking::under_way;
+use crate::connection::{Caller, with_cluster};
+use crate::failure::{of_file, of_system, os_error};
 use crate::opening::{Found, find, find_unread};
 use pyo3::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -11,17 +10,17 @@ use std::fs::File as Ordinary;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use stripewise::Session;
 use stripewise_store::client::{Lookup, Name, NameChange, Standing};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::protocol::NameCall;
 
-/// How often names are looked at again that come and go.
+/// How often names that come and go are examined again.
 const MAX_ROUNDS: u32 = 64;
 
-/// What stands at `path` itself, not where a link leads; `None`: nothing. It is not opened, which might wait or not be permitted.
-fn hold(path: &Path) -> PyResult<Option<OwnedFd>> {
-    match rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+/// What stands at `path`, with `NOFOLLOW` in `flags` at the name itself, not where a link leads; `None`: nothing. It is not opened, which might wait or not be
+/// permitted.
+fn hold(path: &Path, flags: OFlags) -> PyResult<Option<OwnedFd>> {
+    match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty()) {
         Ok(held) => Ok(Some(held)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(errno) => Err(of_system(errno, path)),
@@ -29,14 +28,14 @@ fn hold(path: &Path) -> PyResult<Option<OwnedFd>> {
 }
 
 /// The managed file that is held; `None` of anything else.
-fn managed(held: &OwnedFd, path: &Path, session: &Session) -> PyResult<Option<Found>> {
+fn managed(held: &OwnedFd, path: &Path, caller: &Caller) -> PyResult<Option<Found>> {
     let found = rustix::fs::fstat(held).map_err(|errno| of_system(errno, path))?;
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         return Ok(None);
     }
     match Ordinary::open(format!("/proc/self/fd/{}", held.as_raw_fd())) {
-        Ok(file) => find(&file, path, session),
-        Err(_) => find_unread(held.as_fd(), path, session),
+        Ok(file) => find(&file, path, caller),
+        Err(_) => find_unread(held.as_fd(), path, caller),
     }
 }
 
@@ -48,16 +47,19 @@ pub(crate) fn status(
     path: PathBuf,
     cluster: Option<PathBuf>,
 ) -> PyResult<Option<(u64, u64, Option<u64>)>> {
-    let session = session(cluster);
-    py.detach(|| {
-        let _no_fork = under_way();
-        let opened = Ordinary::open(&path);
-        let Ok(held) = opened else { return Ok(None) };
-        let Some(Found { client, .. }) = find(&held, &path, &session)? else { return Ok(None) };
+    with_cluster(py, cluster, |caller| {
+        let Some(held) = hold(&path, OFlags::empty())? else { return Ok(None) };
+        let Some(Found { client, .. }) = managed(&held, &path, caller)? else { return Ok(None) };
         match client.lookup(held.as_fd()).map_err(|error| of_file(&error, &path))? {
             Lookup::Data(status) => Ok(Some((status.size_bytes, status.blocks_512, status.modified_ns))),
-            Lookup::Copy(_) => Err(of_system(Errno::STALE, &path)),
-            Lookup::NoStub => Err(of_system(Errno::IO, &path)),
+            Lookup::Copy(file) => {
+                let what = format!("a copy of the stub of file {file}, not the stub itself; run `stripewise check`");
+                Err(os_error(Errno::STALE, &what, &path))
+            }
+            Lookup::NoStub => {
+                let what = "the text of a stub that its cluster does not have; run `stripewise check`";
+                Err(os_error(Errno::IO, what, &path))
+            }
         }
     })
 }
@@ -66,11 +68,9 @@ pub(crate) fn status(
 #[pyfunction]
 #[pyo3(signature = (path, cluster=None))]
 pub(crate) fn remove(py: Python<'_>, path: PathBuf, cluster: Option<PathBuf>) -> PyResult<bool> {
-    let session = session(cluster);
-    py.detach(|| {
-        let _no_fork = under_way();
-        let Some(held) = hold(&path)? else { return Ok(false) };
-        let Some(Found { client, id }) = managed(&held, &path, &session)? else { return Ok(false) };
+    with_cluster(py, cluster, |caller| {
+        let Some(held) = hold(&path, OFlags::NOFOLLOW)? else { return Ok(false) };
+        let Some(Found { client, id }) = managed(&held, &path, caller)? else { return Ok(false) };
         client.remove(&path, held.as_fd(), id).map_err(|error| of_file(&error, &path))?;
         Ok(true)
     })
@@ -80,11 +80,9 @@ pub(crate) fn remove(py: Python<'_>, path: PathBuf, cluster: Option<PathBuf>) ->
 #[pyfunction]
 #[pyo3(signature = (source, target, cluster=None))]
 pub(crate) fn rename(py: Python<'_>, source: PathBuf, target: PathBuf, cluster: Option<PathBuf>) -> PyResult<bool> {
-    let session = session(cluster);
-    py.detach(|| {
-        let _no_fork = under_way();
+    with_cluster(py, cluster, |caller| {
         for _ in 0..MAX_ROUNDS {
-            match Renaming::new(&source, &target, &session)?.make()? {
+            match Renaming::new(&source, &target, caller)?.make()? {
                 Renamed::Done => return Ok(true),
                 Renamed::NotManaged => return Ok(false),
                 Renamed::Changed => {}
@@ -112,10 +110,10 @@ struct Renaming<'a> {
 }
 
 impl<'a> Renaming<'a> {
-    fn new(source: &'a Path, target: &'a Path, session: &Session) -> PyResult<Self> {
+    fn new(source: &'a Path, target: &'a Path, caller: &Caller) -> PyResult<Self> {
         let at = |path: &Path| -> PyResult<Option<Named>> {
-            let Some(held) = hold(path)? else { return Ok(None) };
-            let found = managed(&held, path, session)?;
+            let Some(held) = hold(path, OFlags::NOFOLLOW)? else { return Ok(None) };
+            let found = managed(&held, path, caller)?;
             Ok(Some((held, found)))
         };
         let victim = at(target)?;

@@ -1,12 +1,11 @@
 //! Which files are managed, and how they are opened and made.
 //!
 //! An existing file is managed if its text is a stub's, which says where its cluster's state is, or if its inode is in the table of stubs of the cluster
-//! that is meant (a stub's text may have been cut or written over). A new one is, if that cluster takes it. For all others Python's own `open` is called.
+//! that is meant (a stub's text may have been truncated or written over). A new one is, if that cluster takes it. For all others Python's own `open` is called.
 
-use crate::connection::{client, session, state_of};
-use crate::failure::{failed, of_file, of_system, os_error};
+use crate::connection::{Caller, client, state_of, with_cluster};
+use crate::failure::{of_file, of_system, os_error};
 use crate::file::{Access, File};
-use crate::forking::under_way;
 use pyo3::prelude::*;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -17,8 +16,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use stripewise::Session;
-use stripewise::store::read_stub;
+use stripewise::messages::chain;
+use stripewise::store::{StoreError, read_stub};
 use stripewise_layout::FileId;
 use stripewise_store::client::Client;
 use stripewise_store::file::StripedFile;
@@ -37,10 +36,10 @@ pub(crate) struct Found {
 }
 
 /// The managed file that is open as `held`, which the path leads to; `None` of an ordinary one.
-pub(crate) fn find(held: &Ordinary, path: &Path, session: &Session) -> Result<Option<Found>, PyErr> {
+pub(crate) fn find(held: &Ordinary, path: &Path, caller: &Caller) -> Result<Option<Found>, PyErr> {
     let stub = read_stub(held, path);
     if let Ok(Some(stub)) = &stub {
-        let client = client(&stub.state, session)?;
+        let client = client(&stub.state, caller)?;
         if client.cluster() != stub.cluster {
             let what = format!(
                 "it belongs to cluster {}, but {} is cluster {}'s",
@@ -54,30 +53,43 @@ pub(crate) fn find(held: &Ordinary, path: &Path, session: &Session) -> Result<Op
     }
     let metadata = held.metadata().map_err(|source| of_io(&source, path))?;
     if metadata.is_file()
-        && let Some(state) = state_of(session)?
+        && let Some(state) = state_of(&caller.session)?
         && (stub.is_err() || holds(&state, (metadata.dev(), metadata.ino())))
     {
-        let client = client(&state, session)?;
+        let client = client(&state, caller)?;
         if let Some(id) = client.find(held.as_fd()).map_err(|error| of_file(&error, path))? {
             return Ok(Some(Found { client, id }));
         }
     }
     // A damaged text of no known stub.
-    stub.map(|_| None).map_err(failed)
+    stub.map(|_| None).map_err(|error| unread(&error, path))
+}
+
+/// Of a stub that cannot be read, or whose text is damaged.
+fn unread(error: &StoreError, path: &Path) -> PyErr {
+    match error {
+        StoreError::Path(refused) => of_io(&refused.source, path),
+        StoreError::Stub { source, .. } => os_error(Errno::IO, &chain(source), path),
+        _ => os_error(Errno::IO, &chain(error), path),
+    }
 }
 
 /// As [`find`], of a regular file that this process may not read, so that only the cluster that is meant can say. `held` may be open with `O_PATH`.
-pub(crate) fn find_unread(held: BorrowedFd<'_>, path: &Path, session: &Session) -> Result<Option<Found>, PyErr> {
+pub(crate) fn find_unread(held: BorrowedFd<'_>, path: &Path, caller: &Caller) -> Result<Option<Found>, PyErr> {
     let found = rustix::fs::fstat(held).map_err(|errno| of_system(errno, path))?;
     let may_be_stub = size_may_be_stub(found.st_size as u64);
-    let Some(state) = state_of(session)? else {
+    let Some(state) = state_of(&caller.session)? else {
+        if !may_be_stub {
+            return Ok(None);
+        }
         // What is written over a stub's text is lost, and so may be the file.
-        return if may_be_stub { Err(of_system(Errno::ACCESS, path)) } else { Ok(None) };
+        let what = "it may not be read and has the size of a stub, so that its cluster alone knows whether it is managed; name the cluster file (cluster=, or STRIPEWISE_CLUSTER)";
+        return Err(os_error(Errno::ACCESS, what, path));
     };
     if !may_be_stub && !holds(&state, (found.st_dev, found.st_ino)) {
         return Ok(None);
     }
-    let client = client(&state, session)?;
+    let client = client(&state, caller)?;
     let id = client.find(held).map_err(|error| of_file(&error, path))?;
     Ok(id.map(|id| Found { client, id }))
 }
@@ -100,7 +112,6 @@ struct Opening {
     creates: bool,
     exclusive: bool,
     truncates: bool,
-    session: Session,
 }
 
 /// Opens the managed file at `path`, or makes one where the cluster takes it; None of any other file, which is left as it is.
@@ -125,16 +136,12 @@ pub(crate) fn open_managed(
         creates: kind != Some('r'),
         exclusive: kind == Some('x'),
         truncates: kind == Some('w'),
-        session: session(cluster),
     };
-    py.detach(|| {
-        let _no_fork = under_way();
-        opening.open()
-    })
+    with_cluster(py, cluster, |caller| opening.open(caller))
 }
 
 impl Opening {
-    fn open(&self) -> PyResult<Option<File>> {
+    fn open(&self, caller: &Caller) -> PyResult<Option<File>> {
         for _ in 0..MAX_ROUNDS {
             // Opening a FIFO or a device may wait or do something.
             if std::fs::metadata(&self.path).is_ok_and(|found| !found.is_file()) {
@@ -145,20 +152,20 @@ impl Opening {
             options.read(true).write(self.access.writes);
             match options.open(&self.path) {
                 Ok(held) => {
-                    let found = find(&held, &self.path, &self.session)?;
+                    let found = find(&held, &self.path, caller)?;
                     return self.open_existing(held, found);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.creates => {}
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && self.access.writes => {
                     // It may be one that this process may write and not read.
                     let Ok(held) = Ordinary::options().write(true).open(&self.path) else { return Ok(None) };
-                    let found = find_unread(held.as_fd(), &self.path, &self.session)?;
+                    let found = find_unread(held.as_fd(), &self.path, caller)?;
                     return self.open_existing(held, found);
                 }
                 // A directory, a file that may not be read, or none: Python's own open says what it always says.
                 Err(_) => return Ok(None),
             }
-            match self.make() {
+            match self.make(caller) {
                 // Somebody made it meanwhile.
                 Err(Failed::Errno(Errno::EXIST)) if !self.exclusive => {}
                 Err(Failed::Errno(errno)) => return Err(of_system(errno, &self.path)),
@@ -191,10 +198,10 @@ impl Opening {
     }
 
     /// A new managed file; `None` where an ordinary one is to be made.
-    fn make(&self) -> Result<Option<File>, Failed> {
+    fn make(&self, caller: &Caller) -> Result<Option<File>, Failed> {
         let path = self.target()?;
-        let Some(state) = state_of(&self.session)? else { return Ok(None) };
-        let client = client(&state, &self.session)?;
+        let Some(state) = state_of(&caller.session)? else { return Ok(None) };
+        let client = client(&state, caller)?;
         if !client.takes(&path) {
             return Ok(None);
         }

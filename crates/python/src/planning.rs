@@ -40,8 +40,9 @@ pub(crate) struct Profile {
 #[pymethods]
 impl Profile {
     #[new]
-    fn load(path: PathBuf) -> PyResult<Self> {
-        Ok(Self { profile: stripewise_model::Profile::load(&path).map_err(failed)? })
+    fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let profile = py.detach(|| stripewise_model::Profile::load(&path).map_err(failed))?;
+        Ok(Self { profile })
     }
 
     /// As in its file.
@@ -59,12 +60,13 @@ pub(crate) struct Plan {
 #[pymethods]
 impl Plan {
     #[new]
-    fn load(path: PathBuf) -> PyResult<Self> {
-        Ok(Self { plan: stripewise_planner::Plan::load(&path).map_err(failed)? })
+    fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let plan = py.detach(|| stripewise_planner::Plan::load(&path).map_err(failed))?;
+        Ok(Self { plan })
     }
 
-    fn save(&self, path: PathBuf) -> PyResult<()> {
-        self.plan.save(&path).map_err(failed)
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        py.detach(|| self.plan.save(&path).map_err(failed))
     }
 
     /// As in its file.
@@ -162,7 +164,7 @@ pub(crate) fn plan(
         policies: if names.is_empty() { vec![PolicyName::DEFAULT] } else { policies_named(&names)? },
         options: plan_options(options)?,
     };
-    let planned = on_workers(py, || make_plans(&session(cluster), &options).map_err(failed))?;
+    let planned = on_workers(py, move || make_plans(&session(cluster), &options).map_err(failed))?;
     let plans = planned.comparison.plans.into_iter().map(|plan| Plan { plan }).collect();
     Ok((plans, planned.remarks))
 }

@@ -23,7 +23,8 @@ pub(crate) struct Trace {
 impl Trace {
     #[new]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let trace = on_workers(py, || stripewise_trace::Trace::open(&path).map_err(failed))?;
+        let opened = path.clone();
+        let trace = on_workers(py, move || stripewise_trace::Trace::open(&opened).map_err(failed))?;
         Ok(Self { path, trace: Arc::new(trace) })
     }
 
@@ -117,7 +118,7 @@ impl Counts {
     #[pyo3(signature = (paths, window_s, region_bytes))]
     fn of(py: Python<'_>, paths: Vec<PathBuf>, window_s: f64, region_bytes: u64) -> PyResult<Self> {
         let options = CountOptions { window_s, region_size: ByteCount(region_bytes), ..CountOptions::default() };
-        on_workers(py, || {
+        on_workers(py, move || {
             let counted = count(&paths, &options).map_err(failed)?;
             let batch = stripewise_columnar::counts(&counted.files).map_err(failed)?;
             Ok(Self { batch, remarks: counted.remarks, sums: sums(&counted.files) })

@@ -5,8 +5,34 @@
 
 use crate::failure::failed;
 use pyo3::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-/// Runs `call` on threads of its own while the interpreter's other threads go on.
-pub(crate) fn on_workers<T: Send>(py: Python<'_>, call: impl FnOnce() -> PyResult<T> + Send) -> PyResult<T> {
-    py.detach(|| rayon::ThreadPoolBuilder::new().build().map_err(failed)?.install(call))
+/// How long Ctrl-C waits at most.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Runs `call` on threads of its own while the interpreter's other threads go on. Ctrl-C ends the wait; the threads then go on to the end of `call`, which
+/// nobody can stop in the middle, and its answer is dropped.
+pub(crate) fn on_workers<T: Send + 'static>(
+    py: Python<'_>,
+    call: impl FnOnce() -> PyResult<T> + Send + 'static,
+) -> PyResult<T> {
+    let pool = rayon::ThreadPoolBuilder::new().build().map_err(failed)?;
+    let (sender, receiver) = sync_channel(1);
+    pool.spawn(move || {
+        // Nobody receives it after Ctrl-C.
+        let _ = sender.send(catch_unwind(AssertUnwindSafe(call)));
+    });
+    let receiver = Mutex::new(receiver);
+    loop {
+        let waited =
+            py.detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNAL_INTERVAL));
+        match waited {
+            Ok(answer) => return answer.unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the thread sends before it drops the sender"),
+        }
+    }
 }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 StrPath = Union[str, "os.PathLike[str]"]
+FilePath = Union[StrPath, bytes, "os.PathLike[bytes]"]
 _BUFFER_BYTES = 128 << 10
 
 
@@ -44,7 +45,7 @@ class ManagedFile(io.RawIOBase):
 
     @property
     def name(self) -> str:
-        """The path as it was named."""
+        """The path as it was named; a string, of a path in bytes too."""
         return self._name
 
     @property
@@ -114,6 +115,10 @@ class ManagedFile(io.RawIOBase):
         self._check("truncate", self._file.writable)
         return self._file.truncate(size)
 
+    def _use_time_of_stub(self) -> None:
+        """The modification time is from now on that which ``os.utime`` has set."""
+        self._file.use_time_of_stub()
+
     def sync(self, *, data_only: bool = False) -> None:
         """Makes durable what was written, as ``os.fsync`` does of a descriptor, or ``os.fdatasync``."""
         self._file.sync(data_only)
@@ -129,7 +134,7 @@ class ManagedFile(io.RawIOBase):
         return False
 
     def close(self) -> None:
-        """Closes the file; what other threads have under way ends first."""
+        """Closes the file; what other threads have under way ends first, and this call waits for it."""
         if not self.closed:
             try:
                 super().close()
@@ -170,41 +175,41 @@ def _parse(mode: str) -> tuple[str, bool]:
 
 @overload
 def open(  # noqa: A001
-    file: StrPath | int, mode: OpenTextMode = "r", buffering: int = -1,
+    file: FilePath | int, mode: OpenTextMode = "r", buffering: int = -1,
     encoding: str | None = None, errors: str | None = None, newline: str | None = None, *, cluster: StrPath | None = None,
 ) -> io.TextIOWrapper: ...  # fmt: skip
 @overload
 def open(  # noqa: A001
-    file: StrPath | int, mode: OpenBinaryMode, buffering: Literal[0],
+    file: FilePath | int, mode: OpenBinaryMode, buffering: Literal[0],
     encoding: None = None, errors: None = None, newline: None = None, *, cluster: StrPath | None = None,
 ) -> ManagedFile | io.FileIO: ...  # fmt: skip
 @overload
 def open(  # noqa: A001
-    file: StrPath | int, mode: OpenBinaryModeReading, buffering: Literal[-1, 1] = -1,
+    file: FilePath | int, mode: OpenBinaryModeReading, buffering: Literal[-1, 1] = -1,
     encoding: None = None, errors: None = None, newline: None = None, *, cluster: StrPath | None = None,
 ) -> io.BufferedReader: ...  # fmt: skip
 @overload
 def open(  # noqa: A001
-    file: StrPath | int, mode: OpenBinaryModeWriting, buffering: Literal[-1, 1] = -1,
+    file: FilePath | int, mode: OpenBinaryModeWriting, buffering: Literal[-1, 1] = -1,
     encoding: None = None, errors: None = None, newline: None = None, *, cluster: StrPath | None = None,
 ) -> io.BufferedWriter: ...  # fmt: skip
 @overload
 def open(  # noqa: A001
-    file: StrPath | int, mode: OpenBinaryModeUpdating, buffering: Literal[-1, 1] = -1,
+    file: FilePath | int, mode: OpenBinaryModeUpdating, buffering: Literal[-1, 1] = -1,
     encoding: None = None, errors: None = None, newline: None = None, *, cluster: StrPath | None = None,
 ) -> io.BufferedRandom: ...  # fmt: skip
 @overload
 def open(  # noqa: A001
-    file: StrPath | int, mode: OpenBinaryMode, buffering: int = -1,
+    file: FilePath | int, mode: OpenBinaryMode, buffering: int = -1,
     encoding: None = None, errors: None = None, newline: None = None, *, cluster: StrPath | None = None,
 ) -> BinaryIO | ManagedFile: ...  # fmt: skip
 @overload
 def open(  # noqa: A001
-    file: StrPath | int, mode: str, buffering: int = -1,
+    file: FilePath | int, mode: str, buffering: int = -1,
     encoding: str | None = None, errors: str | None = None, newline: str | None = None, *, cluster: StrPath | None = None,
 ) -> IO[Any] | ManagedFile: ...  # fmt: skip
 def open(  # noqa: A001
-    file: StrPath | int,
+    file: FilePath | int,
     mode: str = "r",
     buffering: int = -1,
     encoding: str | None = None,
@@ -216,7 +221,7 @@ def open(  # noqa: A001
     """Opens a file as Python's own ``open`` does, a managed one with its data.
 
     An existing file is managed if it is a stub, a new one if the cluster takes it: below a managed directory, or expected by a plan. All others are
-    opened by the builtin function. ``cluster`` is a cluster file or its directory; without it the cluster is that of ``STRIPEWISE_CLUSTER``, of the working
+    opened by the builtin function. Its ``closefd`` and ``opener`` alone are not taken. ``cluster`` is a cluster file or its directory; without it the cluster is that of ``STRIPEWISE_CLUSTER``, of the working
     directory, or of the stub. Under ``stripewise run`` the builtin function is redirected already and serves all files.
     """
     if isinstance(file, int) or _is_redirected():
@@ -227,7 +232,7 @@ def open(  # noqa: A001
     if buffering == 0 and not is_binary:
         raise ValueError("can't have unbuffered text I/O")
     name_command()
-    found = _stripewise.open_managed(os.fspath(file), plain, None if cluster is None else os.fspath(cluster))
+    found = _stripewise.open_managed(os.fsdecode(file), plain, None if cluster is None else os.fspath(cluster))
     if found is None:
         return builtins.open(file, mode, buffering, encoding, errors, newline)
     raw = ManagedFile(found, plain.replace("+", "b+") if "+" in plain else plain + "b")

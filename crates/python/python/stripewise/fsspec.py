@@ -18,6 +18,7 @@ from typing import IO, Any, Union
 from fsspec.implementations.local import LocalFileSystem
 
 from . import _files
+from ._stripewise import StripewiseError
 
 StrPath = Union[str, "os.PathLike[str]"]
 
@@ -112,19 +113,34 @@ class StripewiseFileSystem(LocalFileSystem):
         return found
 
     def info(self, path: Any, **options: Any) -> dict[str, Any]:
-        """Name, type, size and times; size and modification time of a managed file are those of its data."""
+        """Name, type, size and times; size and modification time of a managed file are those of its data.
+
+        If these cannot be had (of a copied or damaged stub, of a cluster that nobody serves), the error is raised; a list (``ls``) has the file with size None
+        and the exception as ``error``.
+        """
+        is_listed = isinstance(path, os.DirEntry)
         if isinstance(path, os.DirEntry) and path.is_symlink() and path.is_file():
             # A list says of a link what is said of it by its name.
             path = path.path
         found: dict[str, Any] = super().info(path, **options)
         if found["type"] == "file":
-            managed = _files.status(found["name"], self.cluster)
+            try:
+                managed = _files.status(found["name"], self.cluster)
+            except (OSError, StripewiseError) as error:
+                # What makes `ls` fail makes fsspec's `walk` omit all of the directory.
+                if not is_listed or not os.path.lexists(found["name"]):
+                    raise
+                return found | {"size": None, "error": error}
             if managed is not None:
                 size, _, modified_ns = managed
                 found["size"] = size
                 if modified_ns is not None:
                     found["mtime"] = modified_ns / 1e9
         return found
+
+    def exists(self, path: str, **options: Any) -> bool:
+        """Whether there is such a file or directory, of a file whose ``info`` fails too."""
+        return os.path.exists(self._strip_protocol(path))
 
     def modified(self, path: str) -> Any:
         """When the data were changed last."""
@@ -240,9 +256,13 @@ class StripewiseFileSystem(LocalFileSystem):
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
         """Makes a file, truncates it, or sets its times without `truncate`."""
+        path = self._strip_protocol(path)
         if self.auto_mkdir:
             self.makedirs(self._parent(path), exist_ok=True)
-        with _files.open(self._strip_protocol(path), "wb" if truncate else "ab", cluster=self.cluster):
-            pass
-        if not truncate:
-            os.utime(self._strip_protocol(path))
+        with _files.open(path, "wb" if truncate else "ab", 0, cluster=self.cluster) as file:
+            if truncate:
+                return
+            os.utime(path)
+            if isinstance(file, _files.ManagedFile):
+                # The time that a writer has set holds otherwise.
+                file._use_time_of_stub()
