@@ -33,7 +33,7 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "MOUNT_POINT")]
     at: Option<PathBuf>,
 
-    /// Let other users use the mount too, as far as the modes of files permit
+    /// Let other users use the mount too, as far as the modes and access control lists of files permit
     #[arg(long)]
     allow_other: bool,
 

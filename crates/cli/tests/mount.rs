@@ -4,6 +4,8 @@ mod support;
 
 #[path = "mount/acls.rs"]
 mod acls;
+#[path = "mount/asynchronous.rs"]
+mod asynchronous;
 #[path = "mount/bed.rs"]
 mod bed;
 #[path = "faults/driver.rs"]
@@ -15,6 +17,10 @@ mod export;
 mod faults;
 #[path = "mount/files.rs"]
 mod files;
+#[path = "mount/listing.rs"]
+mod listing;
+#[path = "mount/making.rs"]
+mod making;
 #[path = "mount/mapped.rs"]
 mod mapped;
 #[path = "mount/ordinary.rs"]

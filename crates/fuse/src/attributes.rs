@@ -8,7 +8,7 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The attributes of a file that was found as `found`.
+/// The attributes of a file that was found as `found`, for the kernel.
 pub(crate) fn attributes_of(managed: &Managed, node: &Node, found: &Stat) -> Result<FileAttr, Errno> {
     let mut shown = attributes(node.number(), found);
     let status = managed.status(node, found).or_else(|errno| {
@@ -22,6 +22,7 @@ pub(crate) fn attributes_of(managed: &Managed, node: &Node, found: &Stat) -> Res
             shown.ctime = shown.ctime.max(shown.mtime);
         }
     }
+    node.set_known_size(shown.size);
     Ok(shown)
 }
 

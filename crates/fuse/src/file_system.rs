@@ -4,9 +4,9 @@ use crate::attributes;
 use crate::data;
 use crate::extended;
 use crate::failure::to_fuse;
-use crate::locks::Asked;
+use crate::locks::{Asked, Locker};
 use crate::making::Owner;
-use crate::operations::{Found, Locker, Opened, Operations};
+use crate::operations::{Found, Opened, Operations};
 use crate::setting::Changes;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, KernelConfig,
@@ -83,6 +83,11 @@ impl FileSystem {
     }
 }
 
+/// Whether a file that the caller changes loses its set-user and set-group bits.
+fn drops_privileges(request: &Request) -> bool {
+    request.uid() != 0
+}
+
 fn reply_empty(reply: ReplyEmpty, done: Result<(), Errno>) {
     match done {
         Ok(()) => reply.ok(),
@@ -152,7 +157,15 @@ impl Filesystem for FileSystem {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let drops_privileges = request.uid() != 0;
+        if let (Some(handle), Some(size_bytes)) = (handle, size_bytes) {
+            let open = self.0.open(handle);
+            match open.and_then(|open| self.0.notices().sizes.takes_back(handle, &open, request.pid(), size_bytes)) {
+                Ok(false) => {}
+                Ok(true) => return self.reply_attributes(reply, self.0.attributes(number)),
+                Err(errno) => return reply.error(to_fuse(errno)),
+            }
+        }
+        let drops_privileges = drops_privileges(request);
         let changes = Changes { mode, uid, gid, size_bytes, drops_privileges, accessed, modified };
         self.reply_attributes(reply, self.0.change(number, handle, changes));
     }
@@ -271,7 +284,7 @@ impl Filesystem for FileSystem {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -281,9 +294,21 @@ impl Filesystem for FileSystem {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.0.open(handle).and_then(|open| self.0.write(&open, offset, bytes, write_flags)) {
+        let open = match self.0.open(handle) {
+            Ok(open) => open,
+            Err(errno) => return reply.error(to_fuse(errno)),
+        };
+        let written = self.0.write(&open, offset, bytes, write_flags);
+        let answer = move || match written {
             Ok(written) => reply.written(written),
             Err(errno) => reply.error(to_fuse(errno)),
+        };
+        let is_whole = written.is_ok_and(|written| written as usize == bytes.len());
+        if is_whole || write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            self.0.notices().sizes.forget_failure(handle);
+            answer();
+        } else {
+            self.0.notices().sizes.end_failed_write(handle, open, request.pid(), answer);
         }
     }
 
@@ -318,8 +343,8 @@ impl Filesystem for FileSystem {
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let mut has_any = false;
-        let listed = self.0.list(handle, offset, |_, entry, next| {
-            let is_full = reply.add(INodeNo(entry.number), next, attributes::kind(entry.kind), &entry.name);
+        let listed = self.0.list(handle, offset, |_, entry| {
+            let is_full = reply.add(INodeNo(entry.number), entry.next, attributes::kind(entry.kind), &entry.name);
             has_any |= !is_full;
             is_full
         });
@@ -332,7 +357,7 @@ impl Filesystem for FileSystem {
 
     fn readdirplus(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let mut has_any = false;
-        let listed = self.0.list(handle, offset, |directory, entry, next| {
+        let listed = self.0.list(handle, offset, |directory, entry| {
             let parent = INodeNo(directory.node().number());
             // These two are not looked up.
             let dot = |attributes| (attributes, directory.node().generation());
@@ -351,7 +376,7 @@ impl Filesystem for FileSystem {
                     return false;
                 }
             };
-            let is_full = reply.add(found.ino, next, &entry.name, &self.0.cache(), &found, generation);
+            let is_full = reply.add(found.ino, entry.next, &entry.name, &self.0.cache(), &found, generation);
             has_any |= !is_full;
             if is_full && !is_dot {
                 self.0.forget(found.ino, 1);
@@ -419,7 +444,7 @@ impl Filesystem for FileSystem {
         &self,
         _: &Request,
         number: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -427,7 +452,7 @@ impl Filesystem for FileSystem {
         _: u32,
         reply: ReplyLock,
     ) {
-        match self.0.find_lock(number, owner, Asked { start, end, kind }) {
+        match self.0.find_lock(number, Locker { owner, handle }, Asked { start, end, kind }) {
             Ok(None) => reply.locked(start, end, libc::F_UNLCK, 0),
             Ok(Some((found, process))) => reply.locked(found.start, found.end, found.kind, process),
             Err(errno) => reply.error(to_fuse(errno)),
@@ -438,7 +463,7 @@ impl Filesystem for FileSystem {
         &self,
         request: &Request,
         number: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -447,13 +472,13 @@ impl Filesystem for FileSystem {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        let locker = Locker { owner, thread: request.pid() };
-        self.0.lock(number, locker, Asked { start, end, kind }, waits, reply);
+        let waiting = waits.then(|| request.pid());
+        self.0.lock(number, Locker { owner, handle }, Asked { start, end, kind }, waiting, reply);
     }
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -461,7 +486,7 @@ impl Filesystem for FileSystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.0.open(handle).and_then(|open| data::allocate(&open, offset, length, mode)));
+        reply_empty(reply, self.0.allocate(handle, (offset, length), mode, drops_privileges(request)));
     }
 
     fn lseek(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
@@ -473,7 +498,7 @@ impl Filesystem for FileSystem {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         from: FileHandle,
         from_offset: u64,
@@ -484,7 +509,7 @@ impl Filesystem for FileSystem {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        match self.0.copy((from, from_offset), (to, to_offset), bytes) {
+        match self.0.copy((from, from_offset), (to, to_offset), bytes, drops_privileges(request)) {
             Ok(copied) => reply.written(copied),
             Err(errno) => reply.error(to_fuse(errno)),
         }

@@ -14,10 +14,12 @@
 //! | `managed` | which of them are managed, and their striped files |
 //! | `attributes` | what `stat` shows |
 //! | `making` | new files |
+//! | `identity` | making files as the user who asks |
 //! | `umask` | the mask of new files' modes |
 //! | `names` | removals and renames, of which the broker hears first |
 //! | `opens` | open files and directories |
 //! | `data` | reads, writes and what else is done to an open file |
+//! | `sizes` | sizes that the kernel believes |
 //! | `setting` | changes of size, mode, owner and times |
 //! | `extended` | extended attributes |
 //! | `locks` | record locks |
@@ -33,6 +35,7 @@ mod extended;
 mod failure;
 mod file_system;
 mod handles;
+mod identity;
 mod locks;
 mod making;
 mod managed;
@@ -44,6 +47,7 @@ mod nodes;
 mod opens;
 mod operations;
 mod setting;
+mod sizes;
 mod umask;
 
 pub use mounting::{Attached, Mount, MountError, MountOptions, PointError};

@@ -1,7 +1,8 @@
 //! Record locks of programs (`fcntl`), kept on the file itself, so that they exclude redirected programs and others too.
 //!
 //! A lock belongs to an open file description of this process, one for each owner that the kernel names; so the kernel drops nothing of it when this process
-//! closes another descriptor of the file. An owner's locks go with the flush of any of its descriptors, as POSIX has it, and all of a file with its last open.
+//! closes another descriptor of the file. An owner that is a process loses its locks with the flush of any of its descriptors, as POSIX has it. One that is an open file of a program
+//! (`F_OFD_SETLK`) has no flush of its own, and loses them when that open is released. By then every process that had a descriptor of it has flushed.
 //!
 //! Who waits for a lock asks again and again in a thread of its own: a wait in the kernel could not be broken off when the program gets a signal.
 
@@ -9,7 +10,7 @@
 
 use crate::failure::to_fuse;
 use crate::nodes::{Node, lock};
-use fuser::{LockOwner, ReplyEmpty};
+use fuser::{FileHandle, LockOwner, ReplyEmpty};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -29,17 +30,31 @@ pub(crate) struct Asked {
     pub(crate) kind: i32,
 }
 
+/// Who asks about a lock, and by which open of the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Locker {
+    pub(crate) owner: LockOwner,
+    pub(crate) handle: FileHandle,
+}
+
+/// The description that holds an owner's locks.
+struct Holder {
+    file: Arc<OwnedFd>,
+    /// By which the owner asked first.
+    handle: FileHandle,
+}
+
 /// The descriptions that hold locks.
 #[derive(Default)]
 pub(crate) struct Locks {
     /// By the numbers of file and owner.
-    holders: Mutex<HashMap<u64, HashMap<u64, Arc<OwnedFd>>>>,
+    holders: Mutex<HashMap<u64, HashMap<u64, Holder>>>,
 }
 
 impl Locks {
     /// Sets or drops a lock, without waiting.
-    pub(crate) fn set(&self, node: &Node, owner: LockOwner, asked: Asked) -> Result<(), Errno> {
-        let Some(holder) = self.holder(node, owner, asked.kind != libc::F_UNLCK)? else { return Ok(()) };
+    pub(crate) fn set(&self, node: &Node, locker: Locker, asked: Asked) -> Result<(), Errno> {
+        let Some(holder) = self.holder(node, locker, asked.kind != libc::F_UNLCK)? else { return Ok(()) };
         control(&holder, libc::F_OFD_SETLK, asked).map(drop)
     }
 
@@ -47,7 +62,7 @@ impl Locks {
     pub(crate) fn wait(
         self: &Arc<Self>,
         node: Arc<Node>,
-        owner: LockOwner,
+        locker: Locker,
         asked: Asked,
         thread: u32,
         reply: ReplyEmpty,
@@ -56,7 +71,7 @@ impl Locks {
         let wait = move || {
             let mut pause = FIRST_PAUSE;
             loop {
-                match locks.set(&node, owner, asked) {
+                match locks.set(&node, locker, asked) {
                     Ok(()) => return reply.ok(),
                     Err(Errno::AGAIN | Errno::ACCESS) if !has_signal(thread) => std::thread::sleep(pause),
                     Err(Errno::AGAIN | Errno::ACCESS) => return reply.error(fuser::Errno::EINTR),
@@ -70,8 +85,8 @@ impl Locks {
     }
 
     /// A lock that stands in the way of the asked one, with the process that has it; 0 where that is not known.
-    pub(crate) fn get(&self, node: &Node, owner: LockOwner, asked: Asked) -> Result<Option<(Asked, u32)>, Errno> {
-        let Some(holder) = self.holder(node, owner, true)? else { return Ok(None) };
+    pub(crate) fn get(&self, node: &Node, locker: Locker, asked: Asked) -> Result<Option<(Asked, u32)>, Errno> {
+        let Some(holder) = self.holder(node, locker, true)? else { return Ok(None) };
         let found = control(&holder, libc::F_OFD_GETLK, asked)?;
         if i32::from(found.l_type) == libc::F_UNLCK {
             return Ok(None);
@@ -87,28 +102,30 @@ impl Locks {
         drop(dropped);
     }
 
-    /// Whether there are locks of the file, or were.
-    pub(crate) fn has_any(&self, node: u64) -> bool {
-        lock(&self.holders).contains_key(&node)
-    }
-
-    /// Nobody has the file open any more.
-    pub(crate) fn drop_file(&self, node: u64) {
-        let dropped = lock(&self.holders).remove(&node);
+    /// An open of the file is released.
+    pub(crate) fn drop_handle(&self, node: u64, handle: FileHandle) {
+        let mut holders = lock(&self.holders);
+        let Some(owners) = holders.get_mut(&node) else { return };
+        let dropped: Vec<_> = owners.extract_if(|_, holder| holder.handle == handle).collect();
+        if owners.is_empty() {
+            holders.remove(&node);
+        }
+        drop(holders);
         drop(dropped);
     }
 
-    fn holder(&self, node: &Node, owner: LockOwner, make: bool) -> Result<Option<Arc<OwnedFd>>, Errno> {
+    fn holder(&self, node: &Node, locker: Locker, make: bool) -> Result<Option<Arc<OwnedFd>>, Errno> {
         let mut holders = lock(&self.holders);
-        let known = holders.get(&node.number()).and_then(|owners| owners.get(&owner.0));
+        let known = holders.get(&node.number()).and_then(|owners| owners.get(&locker.owner.0));
         if known.is_some() || !make {
-            return Ok(known.cloned());
+            return Ok(known.map(|holder| holder.file.clone()));
         }
         // A lock for writing needs an open for writing; the kernel has seen to it that the program's is one.
         let opened = node.open(OFlags::RDWR).or_else(|_| node.open(OFlags::RDONLY))?;
-        let holder = Arc::new(opened);
-        holders.entry(node.number()).or_default().insert(owner.0, holder.clone());
-        Ok(Some(holder))
+        let file = Arc::new(opened);
+        let holder = Holder { file: file.clone(), handle: locker.handle };
+        holders.entry(node.number()).or_default().insert(locker.owner.0, holder);
+        Ok(Some(file))
     }
 }
 

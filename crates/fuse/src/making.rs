@@ -2,16 +2,17 @@
 //!
 //! A managed file is born without its name ([`NewStub`]), gets its stub's text and its record from the broker, and then its name, unless that was taken
 //! meanwhile: so it appears complete.
-//! New files belong to whom the call came from, not to whom the mount belongs to. Where this process may not give files away, others make none: as the
-//! process's own they could carry its set-user bit.
+//! New files belong to whom the call came from, not to whom the mount belongs to: root makes them as that user ([`identity`]). Where this process may not, others
+//! make none: as the process's own they could carry its set-user bit.
 
 use crate::failure::failed;
+use crate::identity;
 use crate::managed::Managed;
 use crate::nodes::Node;
 use crate::umask;
 use fuser::{FileAttr, FileType};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -55,45 +56,26 @@ impl Owner {
         if own.is_root() || own.as_raw() == self.uid { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// Gives the new file at the name to the owner, or removes it. A directory with the set-group bit has given it its own group.
-    fn take_at(self, parent: &Node, name: &OsStr, is_directory: bool) -> rustix::io::Result<()> {
-        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        self.give_at(parent, name).inspect_err(|_| {
-            let _ = rustix::fs::unlinkat(parent, name, flags);
+    /// Makes something as the owner, with the owner's mask.
+    fn act<T>(self, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        let is_root = rustix::process::geteuid().is_root();
+        umask::with(self.mask, || {
+            if is_root && !self.is_process() { identity::with(self.uid, self.gid, make) } else { make() }
         })
     }
 
-    fn give_at(self, parent: &Node, name: &OsStr) -> rustix::io::Result<()> {
-        if self.is_process() {
-            return Ok(());
-        }
-        // Not what was asked for: mask, default ACL and the bit of a directory's group had their part in it.
-        let mode = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
-        let (uid, gid) = self.ids(&parent.stat()?);
-        rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
-        match kept(mode) {
-            Some(mode) => rustix::fs::chmodat(parent, name, mode, AtFlags::empty()),
-            None => Ok(()),
-        }
-    }
-
+    /// Gives the new file the owner's group. Root has made it so; another process can only of an open file, if it is of that group.
     fn take(self, parent: &Node, file: &OwnedFd) -> rustix::io::Result<()> {
-        if self.is_process() {
+        if rustix::process::geteuid().is_root() || self.is_process() || parent.stat()?.st_mode & libc::S_ISGID != 0 {
             return Ok(());
         }
         let mode = rustix::fs::fstat(file)?.st_mode;
-        let (uid, gid) = self.ids(&parent.stat()?);
-        rustix::fs::fchown(file, uid, gid)?;
+        rustix::fs::fchown(file, None, Some(Gid::from_raw(self.gid)))?;
         kept(mode).map_or(Ok(()), |mode| rustix::fs::fchmod(file, mode))
     }
 
     fn is_process(self) -> bool {
         self.uid == rustix::process::geteuid().as_raw() && self.gid == rustix::process::getegid().as_raw()
-    }
-
-    fn ids(self, parent: &Stat) -> (Option<Uid>, Option<Gid>) {
-        let has_group = parent.st_mode & libc::S_ISGID != 0;
-        (Some(Uid::from_raw(self.uid)), (!has_group).then(|| Gid::from_raw(self.gid)))
     }
 }
 
@@ -124,7 +106,7 @@ pub(crate) fn make(
     if !managed.client().takes(&path) {
         let syncs = flags & (OFlags::SYNC | OFlags::DSYNC);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | syncs;
-        let file = umask::with(owner.mask, || rustix::fs::openat(parent, name, flags, mode))?;
+        let file = owner.act(|| rustix::fs::openat(parent, name, flags, mode))?;
         owner.take(parent, &file).inspect_err(|_| {
             let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
         })?;
@@ -138,7 +120,7 @@ pub(crate) fn make(
     // Other hosts look at it by a name.
     let birth = if client.is_shared() { Birth::Named } else { Birth::Either };
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let (file, mut stub) = umask::with(owner.mask, || NewStub::make(parent.as_fd(), c".", flags, mode, birth))?;
+    let (file, mut stub) = owner.act(|| NewStub::make(parent.as_fd(), c".", flags, mode, birth))?;
     owner.take(parent, &file)?;
     let striped = client.create(&path, file.as_fd()).map_err(|error| failed(&error))?;
     let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
@@ -160,20 +142,17 @@ pub(crate) fn make_special(parent: &Node, name: &OsStr, mode: u32, device: u32, 
     let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
     let kind = rustix::fs::FileType::from_raw_mode(mode);
     let (mode, device) = (Mode::from_raw_mode(mode), rustix::fs::makedev(major, minor));
-    umask::with(owner.mask, || rustix::fs::mknodat(parent, name, kind, mode, device))?;
-    owner.take_at(parent, name, false)
+    owner.act(|| rustix::fs::mknodat(parent, name, kind, mode, device))
 }
 
 /// Makes a directory.
 pub(crate) fn make_directory(parent: &Node, name: &OsStr, mode: u32, owner: Owner) -> Result<(), Errno> {
     owner.check()?;
-    umask::with(owner.mask, || rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)))?;
-    owner.take_at(parent, name, true)
+    owner.act(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)))
 }
 
 /// Makes a symbolic link.
 pub(crate) fn make_link(parent: &Node, name: &OsStr, target: &OsStr, owner: Owner) -> Result<(), Errno> {
     owner.check()?;
-    rustix::fs::symlinkat(target.as_bytes(), parent, name)?;
-    owner.take_at(parent, name, false)
+    owner.act(|| rustix::fs::symlinkat(target.as_bytes(), parent, name))
 }

@@ -10,6 +10,7 @@
 //! Other hosts write below the known size without a message, so pages of a file that they may use are believed for a second only.
 
 use crate::nodes::lock;
+use crate::opens::Open;
 use fuser::{INodeNo, Notifier};
 use rustix::time::ClockId;
 use std::collections::HashMap;
@@ -24,13 +25,45 @@ const TICK_NS: u64 = 20_000_000;
 /// For how long pages of a file are believed that other hosts may write.
 const LIFE_AMONG_HOSTS: Duration = Duration::from_secs(1);
 
+/// Size, and time of the last change in ns since 1970.
 type State = (u64, Option<u64>);
 
-#[derive(Debug)]
+/// What is asked whether a file has changed.
+enum Source {
+    Striped(Weak<StripedFile>),
+    Ordinary(Weak<Open>),
+}
+
+impl Source {
+    /// `None` of a directory.
+    fn of(open: &Arc<Open>) -> Option<Self> {
+        match &**open {
+            Open::Managed(managed) => Some(Self::Striped(Arc::downgrade(&managed.file))),
+            Open::Ordinary(_) => Some(Self::Ordinary(Arc::downgrade(open))),
+            Open::Directory(_) => None,
+        }
+    }
+
+    /// `None` of a file that was closed by whom it is watched, and that others may have mapped.
+    fn state(&self) -> Option<State> {
+        match self {
+            Self::Striped(file) => file.upgrade().map(|file| (file.size_bytes(), file.modified_ns())),
+            Self::Ordinary(open) => {
+                let open = open.upgrade()?;
+                let Open::Ordinary(open) = &*open else { return None };
+                let found = rustix::fs::fstat(&open.file).ok()?;
+                // Whoever changes bytes sets this time, and no program sets it otherwise.
+                let changed_ns = found.st_ctime as u64 * 1_000_000_000 + found.st_ctime_nsec as u64;
+                Some((found.st_size as u64, Some(changed_ns)))
+            }
+        }
+    }
+}
+
 struct Watched {
-    file: Weak<StripedFile>,
-    /// Size and time before pages were read.
-    state: State,
+    source: Source,
+    /// Before pages were read.
+    state: Option<State>,
     /// When the pages are to be invalidated whatever the state, in ns since 1970.
     settles_ns: Option<u64>,
     /// The same, of a file that other hosts may write.
@@ -38,7 +71,7 @@ struct Watched {
 }
 
 /// Files with mapped pages.
-#[derive(Default, Debug)]
+#[derive(Default)]
 pub(crate) struct Mapped {
     files: Mutex<HashMap<u64, Watched>>,
     changed: Condvar,
@@ -47,16 +80,19 @@ pub(crate) struct Mapped {
 
 impl Mapped {
     /// Pages of the file are about to be read or were written back.
-    pub(crate) fn note(&self, number: u64, file: &Arc<StripedFile>) {
-        let state = state_of(file);
+    pub(crate) fn note(&self, open: &Arc<Open>) {
+        let Some(source) = Source::of(open) else { return };
+        let (number, state) = (open.node().number(), source.state());
         let mut files = lock(&self.files);
         // What is known since an earlier read says more.
         if files.contains_key(&number) {
             return;
         }
-        let settles_ns = state.1.map(|modified_ns| modified_ns + TICK_NS).filter(|settles_ns| *settles_ns > now_ns());
-        let expires = file.is_shared().then(|| Instant::now() + LIFE_AMONG_HOSTS);
-        files.insert(number, Watched { file: Arc::downgrade(file), state, settles_ns, expires });
+        let changed_ns = state.and_then(|(_, changed_ns)| changed_ns);
+        let settles_ns = changed_ns.map(|changed_ns| changed_ns + TICK_NS).filter(|settles_ns| *settles_ns > now_ns());
+        let is_shared = matches!(&**open, Open::Managed(managed) if managed.file.is_shared());
+        let expires = is_shared.then(|| Instant::now() + LIFE_AMONG_HOSTS);
+        files.insert(number, Watched { source, state, settles_ns, expires });
         self.changed.notify_one();
     }
 
@@ -81,9 +117,11 @@ impl Mapped {
     fn take_changed(&self) -> Vec<u64> {
         let (now_ns, now) = (now_ns(), Instant::now());
         let mut stale = Vec::new();
-        lock(&self.files).retain(|number, watched| {
-            // Of a file that was closed by whom it was watched, and that others may have mapped.
-            let has_changed = watched.file.upgrade().is_none_or(|file| state_of(&file) != watched.state);
+        // Without the lock: an ordinary file's file system may not answer.
+        let mut watched = std::mem::take(&mut *lock(&self.files));
+        watched.retain(|number, watched| {
+            let state = watched.source.state();
+            let has_changed = state.is_none() || state != watched.state;
             let is_over = watched.settles_ns.is_some_and(|settles_ns| settles_ns <= now_ns)
                 || watched.expires.is_some_and(|expires| expires <= now);
             let is_stale = has_changed || is_over;
@@ -92,6 +130,8 @@ impl Mapped {
             }
             !is_stale
         });
+        // What was known before says more than what was noted meanwhile.
+        lock(&self.files).extend(watched);
         stale
     }
 
@@ -100,10 +140,6 @@ impl Mapped {
         let _files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();
     }
-}
-
-fn state_of(file: &StripedFile) -> State {
-    (file.size_bytes(), file.modified_ns())
 }
 
 fn now_ns() -> u64 {

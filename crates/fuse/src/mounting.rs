@@ -8,14 +8,12 @@ pub use attached::Attached;
 pub use point::PointError;
 
 use crate::file_system::FileSystem;
-use crate::mapped::Mapped;
-use crate::operations::{Lacks, Operations, Settings};
+use crate::operations::{Lacks, Notices, Operations, Settings};
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use point::Point;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use stripewise_store::client::Client;
 use thiserror::Error;
@@ -112,11 +110,10 @@ pub struct MountOptions {
 }
 
 /// A mounted directory. It is unmounted when this is dropped.
-#[derive(Debug)]
 pub struct Mount {
     point: Point,
     session: BackgroundSession,
-    mapped: Arc<Mapped>,
+    notices: Notices,
     lacks: Lacks,
 }
 
@@ -142,7 +139,7 @@ impl Mount {
         let root = rustix::fs::open(&directory, flags, Mode::empty()).map_err(refused)?;
         let settings = Settings { cache: options.cache, may_pass_through: true };
         let operations = Operations::new(client, root, settings).map_err(refused)?;
-        let (mapped, moments, lacks) = (operations.mapped().clone(), operations.moments().clone(), operations.lacks());
+        let (notices, lacks) = (operations.notices().clone(), operations.lacks());
         raise_limit();
         let mut config = Config::default();
         config.n_threads = Some(options.threads.max(1));
@@ -151,10 +148,15 @@ impl Mount {
         let failed = |source| MountError::Session { path: options.mount_point.clone(), source };
         let session = Session::from_fd(FileSystem::new(operations), device, access, config).map_err(failed)?;
         let session = session.spawn().map_err(failed)?;
-        moments.begin(session.notifier());
-        let (watched, notifier) = (mapped.clone(), session.notifier());
-        std::thread::Builder::new().name("mapped".into()).spawn(move || watched.watch(&notifier)).map_err(failed)?;
-        Ok(Self { session, point, mapped, lacks })
+        notices.moments.begin(session.notifier());
+        notices.sizes.begin(session.notifier());
+        let (mapped, sizes, notifier) = (notices.mapped.clone(), notices.sizes.clone(), session.notifier());
+        let spawn = |name: &str, watch: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(watch).map_err(failed)
+        };
+        spawn("mapped", Box::new(move || mapped.watch(&notifier)))?;
+        spawn("sizes", Box::new(move || sizes.keep_raised()))?;
+        Ok(Self { session, point, notices, lacks })
     }
 
     /// Where it is mounted, absolute.
@@ -182,7 +184,7 @@ impl Mount {
         }
         // Unmounted by another hand.
         self.point.set_unmounted();
-        self.mapped.end();
+        self.notices.end();
         let path = self.point.path().to_owned();
         self.session.join().map_err(|source| MountError::Session { path, source })
     }

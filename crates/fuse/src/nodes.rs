@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use stripewise_store::file::StripedFile;
 
@@ -28,6 +28,15 @@ const HOLD: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 /// Device and inode.
 type Identity = (u64, u64);
 
+/// By which of two ways an ordinary file is read and written; the kernel takes one for all opens that there are of a file.
+#[derive(Default)]
+struct Backing {
+    /// What the kernel has of a file that it reads and writes itself.
+    live: Weak<BackingId>,
+    /// Opens whose bytes come to this process.
+    without: usize,
+}
+
 /// A file that the kernel knows.
 pub(crate) struct Node {
     number: u64,
@@ -37,10 +46,12 @@ pub(crate) struct Node {
     handle: Option<Handle>,
     /// Opens of a managed file, for reading and for writing.
     opens: Mutex<[Weak<StripedFile>; 2]>,
-    /// What the kernel has of an ordinary file that it reads and writes itself; the same for all opens.
-    backing: Mutex<Weak<BackingId>>,
+    /// Of an ordinary file.
+    backing: Mutex<Backing>,
     /// Open files of programs.
     open_count: AtomicUsize,
+    /// The size of which the kernel has heard last.
+    known_size: AtomicU64,
     /// The kernel may believe the attributes that came with a name, for a moment (`moments`).
     is_believed: AtomicBool,
 }
@@ -56,6 +67,7 @@ impl Node {
             opens,
             backing,
             open_count: AtomicUsize::new(0),
+            known_size: AtomicU64::new(0),
             is_believed: AtomicBool::new(false),
         }
     }
@@ -109,18 +121,20 @@ impl Node {
         lock(&self.opens)[1].upgrade()
     }
 
-    /// What the kernel has of the file, made by `back` if no open has it yet.
-    pub(crate) fn backing(
-        &self,
-        back: &dyn Fn(BorrowedFd<'_>) -> std::io::Result<BackingId>,
-    ) -> std::io::Result<Arc<BackingId>> {
+    /// What the kernel has of the file, for another open of it. If there is no open yet, it is made by `back`, or not. [`Self::end_unbacked`] ends an open without.
+    pub(crate) fn backing(&self, back: impl FnOnce() -> Option<BackingId>) -> Option<Arc<BackingId>> {
         let mut backing = lock(&self.backing);
-        if let Some(backing) = backing.upgrade() {
-            return Ok(backing);
+        let live = backing.live.upgrade().or_else(|| (backing.without == 0).then(back).flatten().map(Arc::new));
+        match &live {
+            Some(live) => backing.live = Arc::downgrade(live),
+            None => backing.without += 1,
         }
-        let made = Arc::new(back(self.held.as_fd())?);
-        *backing = Arc::downgrade(&made);
-        Ok(made)
+        live
+    }
+
+    /// An open without a backing has ended.
+    pub(crate) fn end_unbacked(&self) {
+        lock(&self.backing).without -= 1;
     }
 
     /// A program has opened the file.
@@ -135,6 +149,21 @@ impl Node {
 
     pub(crate) fn is_open(&self) -> bool {
         self.open_count.load(Ordering::SeqCst) > 0
+    }
+
+    /// The size of which the kernel has heard last, as far as that is known: it leaves out what it hears too late.
+    pub(crate) fn known_size(&self) -> u64 {
+        self.known_size.load(Ordering::Relaxed)
+    }
+
+    /// The kernel hears of that size.
+    pub(crate) fn set_known_size(&self, size_bytes: u64) {
+        self.known_size.store(size_bytes, Ordering::Relaxed);
+    }
+
+    /// The kernel has the file reach up to there at least.
+    pub(crate) fn raise_known_size(&self, end: u64) {
+        self.known_size.fetch_max(end, Ordering::Relaxed);
     }
 
     /// Says whether the kernel believes attributes of the file; returns whether it did.

@@ -3,7 +3,7 @@
 use crate::nodes::{Node, hold_at, lock};
 use fuser::{BackingId, FileHandle};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Dir, FileType};
+use rustix::fs::{FileType, RawDir, SeekFrom};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -11,6 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use stripewise_store::file::{IoMode, StripedFile};
+
+/// Bytes of a directory's list that are read at once.
+const READ_BYTES: usize = 32 << 10;
 
 /// What an open leads to.
 pub(crate) enum Open {
@@ -23,7 +26,7 @@ pub(crate) enum Open {
 }
 
 impl Open {
-    fn node(&self) -> &Node {
+    pub(crate) fn node(&self) -> &Node {
         match self {
             Open::Managed(open) => &open.node,
             Open::Ordinary(open) => &open.node,
@@ -39,7 +42,15 @@ pub(crate) struct OrdinaryOpen {
     /// Writes of programs go to the end of the file as it is then.
     pub(crate) appends: bool,
     /// While the kernel reads and writes the file itself.
-    pub(crate) _backing: Option<Arc<BackingId>>,
+    pub(crate) backing: Option<Arc<BackingId>>,
+}
+
+impl Drop for OrdinaryOpen {
+    fn drop(&mut self) {
+        if self.backing.is_none() {
+            self.node.end_unbacked();
+        }
+    }
 }
 
 /// An open managed file.
@@ -70,26 +81,51 @@ impl ManagedOpen {
     }
 }
 
-/// An open directory, read as a whole at the begin and when it is rewound.
+/// An open directory. Offsets in its list are the file system's own, so they mean the same to every open of it: a server of NFS opens it for each part.
 pub(crate) struct Directory {
     node: Arc<Node>,
     opened: OwnedFd,
-    entries: Mutex<Vec<Listed>>,
+    ahead: Mutex<Ahead>,
     /// The errno of an entry that could not be looked at, since the begin; 0: of none.
     fault: AtomicI32,
 }
 
+/// Entries that were read together.
+#[derive(Default)]
+struct Ahead {
+    /// The offset of the first; `None` before anything was read.
+    start: Option<u64>,
+    entries: Vec<Listed>,
+}
+
 /// An entry of a directory as its file system lists it.
-#[derive(Clone)]
 pub(crate) struct Listed {
     pub(crate) name: OsString,
     pub(crate) number: u64,
     pub(crate) kind: FileType,
+    /// The offset of the entry after it.
+    pub(crate) next: u64,
+}
+
+impl Ahead {
+    /// The entries from `offset` on; `None` if others were read. Perhaps none, after the last.
+    fn rest(&self, offset: u64) -> Option<&[Listed]> {
+        if self.start == Some(offset) {
+            return Some(&self.entries);
+        }
+        let before = self.entries.iter().rposition(|entry| entry.next == offset)?;
+        Some(&self.entries[before + 1..])
+    }
+
+    /// Where the directory stands after what was read.
+    fn end(&self) -> Option<u64> {
+        self.entries.last().map_or(self.start, |entry| Some(entry.next))
+    }
 }
 
 impl Directory {
     pub(crate) fn new(node: Arc<Node>, opened: OwnedFd) -> Self {
-        Self { node, opened, entries: Mutex::default(), fault: AtomicI32::new(0) }
+        Self { node, opened, ahead: Mutex::default(), fault: AtomicI32::new(0) }
     }
 
     pub(crate) fn node(&self) -> &Arc<Node> {
@@ -112,35 +148,56 @@ impl Directory {
         &self.opened
     }
 
-    /// Hands the entries from `offset` on to `take` until that returns true; the offset of an entry is that of the next.
-    pub(crate) fn each_from(&self, offset: u64, mut take: impl FnMut(&Listed, u64) -> bool) -> Result<(), Errno> {
-        let mut entries = lock(&self.entries);
+    /// Hands the entries from `offset` on to `take` until that returns true.
+    pub(crate) fn each_from(&self, offset: u64, mut take: impl FnMut(&Listed) -> bool) -> Result<(), Errno> {
+        let mut ahead = lock(&self.ahead);
         if offset == 0 {
-            *entries = self.read()?;
+            // What has changed since it was read first is listed when it is rewound.
+            *ahead = Ahead::default();
             self.fault.store(0, Ordering::Relaxed);
         }
-        for (place, entry) in entries.iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            if take(entry, place as u64 + 1) {
+        let mut at = offset;
+        loop {
+            if ahead.rest(at).is_none_or(<[Listed]>::is_empty) {
+                let stands = std::mem::take(&mut *ahead).end();
+                *ahead = self.read(at, stands)?;
+            }
+            let entries = ahead.rest(at).unwrap_or_default();
+            let Some(last) = entries.last() else { return Ok(()) };
+            at = last.next;
+            if entries.iter().any(&mut take) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next entries from `offset` on; none at the end. The directory stands at `stands`, if that is known.
+    fn read(&self, offset: u64, stands: Option<u64>) -> Result<Ahead, Errno> {
+        if stands != Some(offset) {
+            rustix::fs::seek(&self.opened, SeekFrom::Start(offset))?;
+        }
+        let mut buffer = Vec::with_capacity(READ_BYTES);
+        let mut listing = RawDir::new(&self.opened, buffer.spare_capacity_mut());
+        let mut entries = Vec::new();
+        while let Some(entry) = listing.next() {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+            entries.push(Listed {
+                name,
+                number: entry.ino(),
+                kind: entry.file_type(),
+                next: entry.next_entry_cookie(),
+            });
+            if listing.is_buffer_empty() {
                 break;
             }
         }
-        Ok(())
-    }
-
-    fn read(&self) -> Result<Vec<Listed>, Errno> {
-        let mut found = Vec::new();
-        // An open of its own, whose position nobody else moves.
-        for entry in Dir::read_from(&self.opened)? {
-            let entry = entry?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
-            found.push(Listed { name, number: entry.ino(), kind: entry.file_type() });
-        }
         // Some file systems do not list the kind.
-        for entry in found.iter_mut().filter(|entry| entry.kind == FileType::Unknown) {
+        for entry in entries.iter_mut().filter(|entry| entry.kind == FileType::Unknown) {
             let kind = hold_at(&self.opened, &entry.name).and_then(rustix::fs::fstat);
             entry.kind = kind.map_or(FileType::RegularFile, |found| FileType::from_raw_mode(found.st_mode));
         }
-        Ok(found)
+        Ok(Ahead { start: Some(offset), entries })
     }
 }
 
@@ -157,24 +214,18 @@ struct Table {
 }
 
 impl Opens {
-    pub(crate) fn enter(&self, open: Open) -> FileHandle {
+    pub(crate) fn enter(&self, open: Arc<Open>) -> FileHandle {
         open.node().note_opened();
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.last += 1;
         let number = table.last;
-        table.opens.insert(number, Arc::new(open));
+        table.opens.insert(number, open);
         FileHandle(number)
     }
 
     pub(crate) fn get(&self, handle: FileHandle) -> Result<Arc<Open>, Errno> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.opens.get(&handle.0).cloned().ok_or(Errno::BADF)
-    }
-
-    /// Whether a file that the kernel knows by this number is open.
-    pub(crate) fn has_any(&self, number: u64) -> bool {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        table.opens.values().any(|open| open.node().number() == number)
     }
 
     /// The open has ended. What it leads to is closed here, without the lock.

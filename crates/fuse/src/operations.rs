@@ -4,7 +4,7 @@ use crate::attributes::attributes_of;
 use crate::data::{self, Copy};
 use crate::extended;
 use crate::failure::to_fuse;
-use crate::locks::{Asked, Locks};
+use crate::locks::{Asked, Locker, Locks};
 use crate::making::{self, Made, Owner};
 use crate::managed::Managed;
 use crate::mapped::Mapped;
@@ -13,8 +13,9 @@ use crate::names::{self, Place};
 use crate::nodes::{Node, Nodes};
 use crate::opens::{Directory, Listed, ManagedOpen, Open, Opens, OrdinaryOpen};
 use crate::setting::{self, Changes};
+use crate::sizes::Sizes;
 use fuser::{BackingId, FileAttr, FileHandle, Generation, INodeNo, LockOwner, RenameFlags, ReplyEmpty, WriteFlags};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -57,12 +58,20 @@ pub(crate) struct Opened {
 /// Asks the kernel to read and write a file itself.
 pub(crate) type Back<'a> = &'a dyn Fn(BorrowedFd<'_>) -> std::io::Result<BackingId>;
 
-/// A program that asks about locks.
-#[derive(Clone, Copy)]
-pub(crate) struct Locker {
-    pub(crate) owner: LockOwner,
-    /// Of the call.
-    pub(crate) thread: u32,
+/// What the kernel hears without asking.
+#[derive(Clone, Default)]
+pub(crate) struct Notices {
+    pub(crate) mapped: Arc<Mapped>,
+    pub(crate) moments: Arc<Moments>,
+    pub(crate) sizes: Arc<Sizes>,
+}
+
+impl Notices {
+    /// No thread watches for changes after it.
+    pub(crate) fn end(&self) {
+        self.mapped.end();
+        self.sizes.end();
+    }
 }
 
 pub(crate) struct Operations {
@@ -70,8 +79,7 @@ pub(crate) struct Operations {
     nodes: Nodes,
     opens: Opens,
     locks: Arc<Locks>,
-    mapped: Arc<Mapped>,
-    moments: Arc<Moments>,
+    notices: Notices,
     lacks: Lacks,
     settings: Settings,
 }
@@ -80,8 +88,8 @@ impl Operations {
     /// `root` is open on the mounted directory.
     pub(crate) fn new(client: Client, root: OwnedFd, settings: Settings) -> rustix::io::Result<Self> {
         let (managed, nodes) = (Managed::new(client), Nodes::new(root)?);
-        let (opens, locks, mapped, moments) = (Opens::default(), Arc::default(), Arc::default(), Arc::default());
-        Ok(Self { managed, nodes, opens, locks, mapped, moments, lacks: Lacks::default(), settings })
+        let (opens, locks, notices) = (Opens::default(), Arc::default(), Notices::default());
+        Ok(Self { managed, nodes, opens, locks, notices, lacks: Lacks::default(), settings })
     }
 
     pub(crate) fn settings_mut(&mut self) -> &mut Settings {
@@ -92,12 +100,8 @@ impl Operations {
         self.settings.cache
     }
 
-    pub(crate) fn mapped(&self) -> &Arc<Mapped> {
-        &self.mapped
-    }
-
-    pub(crate) fn moments(&self) -> &Arc<Moments> {
-        &self.moments
+    pub(crate) fn notices(&self) -> &Notices {
+        &self.notices
     }
 
     /// Known once the kernel has said what it has.
@@ -133,14 +137,14 @@ impl Operations {
         let attributes = attributes_of(&self.managed, node, found);
         let attributes = attributes.inspect_err(|_| self.nodes.forget(node.number(), 1))?;
         let cache = self.settings.cache;
-        let believed = if cache.is_zero() { self.moments.of(node) } else { cache };
+        let believed = if cache.is_zero() { self.notices.moments.of(node) } else { cache };
         Ok(Found { attributes, generation: node.generation(), believed, node: node.clone() })
     }
 
     /// The kernel has been told.
     pub(crate) fn end_lookup(&self, found: &Found) {
         if self.settings.cache.is_zero() {
-            self.moments.check(&found.node);
+            self.notices.moments.check(&found.node);
         }
     }
 
@@ -162,22 +166,29 @@ impl Operations {
     }
 
     fn enter_managed(&self, node: Arc<Node>, file: Arc<StripedFile>, flags: i32) -> Opened {
-        let open = Open::Managed(ManagedOpen::new(node.clone(), file, flags));
+        let open = Arc::new(Open::Managed(ManagedOpen::new(node.clone(), file, flags)));
+        self.notices.sizes.watch(&open);
         let handle = self.opens.enter(open);
-        self.moments.end(&node);
+        self.notices.moments.end(&node);
         Opened { handle, backing: None }
     }
 
     fn enter_ordinary(&self, node: Arc<Node>, file: OwnedFd, flags: i32, back: Back<'_>) -> Opened {
-        // Writes that the kernel makes itself would leave the set-user bits.
-        let is_plain = node.stat().is_ok_and(|found| found.st_mode & (libc::S_ISUID | libc::S_ISGID) == 0);
-        let passes = self.settings.may_pass_through && is_plain && node.kind() == FileType::RegularFile;
-        // Refused of files on file systems that are stacks themselves; then they are read and written here.
-        let backing = if passes { node.backing(back).ok() } else { None };
+        let may_pass_through = self.settings.may_pass_through && node.kind() == FileType::RegularFile;
+        let backing = node.backing(|| {
+            // Writes that the kernel makes itself would leave the set-user bits.
+            let is_plain = node.stat().is_ok_and(|found| found.st_mode & (libc::S_ISUID | libc::S_ISGID) == 0);
+            // Refused of files on file systems that are stacks themselves; then they are read and written here.
+            if may_pass_through && is_plain { back(file.as_fd()).ok() } else { None }
+        });
         let appends = flags & libc::O_APPEND != 0;
-        let open = Open::Ordinary(OrdinaryOpen { node: node.clone(), file, appends, _backing: backing.clone() });
+        let open = Open::Ordinary(OrdinaryOpen { node: node.clone(), file, appends, backing: backing.clone() });
+        let open = Arc::new(open);
+        if backing.is_none() {
+            self.notices.sizes.watch(&open);
+        }
         let handle = self.opens.enter(open);
-        self.moments.end(&node);
+        self.notices.moments.end(&node);
         Opened { handle, backing }
     }
 
@@ -224,7 +235,8 @@ impl Operations {
         };
         // What stands there since it was entered: the opening may have changed it.
         let found = node.stat().unwrap_or(found);
-        Ok((self.show(&node, &found)?, opened))
+        let shown = self.show(&node, &found).inspect_err(|_| self.opens.release(opened.handle))?;
+        Ok((shown, opened))
     }
 
     /// Opens another's file in place of a new one. The kernel takes it for new: it neither checks whether the program may open it nor truncates it. So both are
@@ -323,23 +335,36 @@ impl Operations {
     }
 
     /// A read that no program called for fills mapped pages.
-    pub(crate) fn note_mapped(&self, open: &Open) {
-        if let Open::Managed(open) = open {
-            self.mapped.note(open.node.number(), &open.file);
-        }
+    pub(crate) fn note_mapped(&self, open: &Arc<Open>) {
+        self.notices.mapped.note(open);
     }
 
-    pub(crate) fn write(&self, open: &Open, offset: u64, bytes: &[u8], flags: WriteFlags) -> Result<u32, Errno> {
+    pub(crate) fn write(&self, open: &Arc<Open>, offset: u64, bytes: &[u8], flags: WriteFlags) -> Result<u32, Errno> {
         let is_cached = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         if is_cached {
             self.note_mapped(open);
         }
-        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
-            && let Open::Managed(ManagedOpen { node, .. }) | Open::Ordinary(OrdinaryOpen { node, .. }) = open
-        {
-            setting::drop_privileges(&self.managed, node)?;
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            setting::drop_privileges(&self.managed, open.node())?;
         }
-        data::write(open, offset, bytes, is_cached)
+        let written = data::write(open, offset, bytes, is_cached)?;
+        open.node().raise_known_size(offset + u64::from(written));
+        Ok(written)
+    }
+
+    /// As `fallocate`.
+    pub(crate) fn allocate(
+        &self,
+        handle: FileHandle,
+        (offset, length): (u64, u64),
+        mode: i32,
+        drops_privileges: bool,
+    ) -> Result<(), Errno> {
+        let open = self.opens.get(handle)?;
+        if drops_privileges {
+            setting::drop_privileges(&self.managed, open.node())?;
+        }
+        data::allocate(&open, offset, length, mode)
     }
 
     pub(crate) fn flush(&self, number: INodeNo, handle: FileHandle, owner: LockOwner) -> Result<(), Errno> {
@@ -349,9 +374,8 @@ impl Operations {
 
     pub(crate) fn release(&self, number: INodeNo, handle: FileHandle) {
         self.opens.release(handle);
-        if self.locks.has_any(number.0) && !self.opens.has_any(number.0) {
-            self.locks.drop_file(number.0);
-        }
+        self.notices.sizes.forget_failure(handle);
+        self.locks.drop_handle(number.0, handle);
     }
 
     /// `caller`: the user who asks, and the group.
@@ -378,30 +402,29 @@ impl Operations {
     pub(crate) fn find_lock(
         &self,
         number: INodeNo,
-        owner: LockOwner,
+        locker: Locker,
         asked: Asked,
     ) -> Result<Option<(Asked, u32)>, Errno> {
-        self.locks.get(&*self.node(number)?, owner, asked)
+        self.locks.get(&*self.node(number)?, locker, asked)
     }
 
-    pub(crate) fn lock(&self, number: INodeNo, locker: Locker, asked: Asked, waits: bool, reply: ReplyEmpty) {
+    /// `waiting`: the thread of a program that waits for the lock.
+    pub(crate) fn lock(&self, number: INodeNo, locker: Locker, asked: Asked, waiting: Option<u32>, reply: ReplyEmpty) {
         let node = match self.node(number) {
             Ok(node) => node,
             Err(errno) => return reply.error(to_fuse(errno)),
         };
-        match self.locks.set(&node, locker.owner, asked) {
-            Err(Errno::AGAIN | Errno::ACCESS) if waits => {
-                self.locks.wait(node, locker.owner, asked, locker.thread, reply);
-            }
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(to_fuse(errno)),
+        match (self.locks.set(&node, locker, asked), waiting) {
+            (Err(Errno::AGAIN | Errno::ACCESS), Some(thread)) => self.locks.wait(node, locker, asked, thread, reply),
+            (Ok(()), _) => reply.ok(),
+            (Err(errno), _) => reply.error(to_fuse(errno)),
         }
     }
 
     pub(crate) fn open_directory(&self, number: INodeNo) -> Result<FileHandle, Errno> {
         let node = self.node(number)?;
         let opened = node.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Ok(self.opens.enter(Open::Directory(Directory::new(node, opened))))
+        Ok(self.opens.enter(Arc::new(Open::Directory(Directory::new(node, opened)))))
     }
 
     /// Hands the entries from `offset` on to `take` until that returns true.
@@ -409,10 +432,10 @@ impl Operations {
         &self,
         handle: FileHandle,
         offset: u64,
-        mut take: impl FnMut(&Directory, &Listed, u64) -> bool,
+        mut take: impl FnMut(&Directory, &Listed) -> bool,
     ) -> Result<(), Errno> {
         match &*self.opens.get(handle)? {
-            Open::Directory(directory) => directory.each_from(offset, |entry, next| take(directory, entry, next)),
+            Open::Directory(directory) => directory.each_from(offset, |entry| take(directory, entry)),
             Open::Managed(_) | Open::Ordinary(_) => Err(Errno::NOTDIR),
         }
     }
@@ -430,8 +453,17 @@ impl Operations {
         self.node(INodeNo::ROOT).is_ok_and(|root| extended::has_acls(&root))
     }
 
-    pub(crate) fn copy(&self, from: (FileHandle, u64), to: (FileHandle, u64), bytes: u64) -> Result<u32, Errno> {
+    pub(crate) fn copy(
+        &self,
+        from: (FileHandle, u64),
+        to: (FileHandle, u64),
+        bytes: u64,
+        drops_privileges: bool,
+    ) -> Result<u32, Errno> {
         let (source, target) = (self.opens.get(from.0)?, self.opens.get(to.0)?);
+        if drops_privileges {
+            setting::drop_privileges(&self.managed, target.node())?;
+        }
         Copy { from: &source, from_offset: from.1, to: &target, to_offset: to.1, bytes }.make()
     }
 }

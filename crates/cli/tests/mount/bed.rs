@@ -79,6 +79,12 @@ impl Mounted {
         stopped
     }
 
+    /// What `/proc` says of each thread of the process.
+    pub(crate) fn statuses(&self) -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok()).collect()
+    }
+
     /// Calls of `read` and its kind that the process has made.
     pub(crate) fn reads(&self) -> u64 {
         let counts = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).unwrap();

@@ -6,8 +6,11 @@ use crate::support::{Place, noise};
 use rustix::fs::FlockOperation;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 fn of_cluster(place: &Place, name: &str) -> Vec<u8> {
     place.command(&["cat", name]).output().unwrap().stdout
@@ -184,6 +187,52 @@ fn record_locks_exclude_programs_on_the_mount_and_redirected_ones() {
     assert_eq!(driver.ask("fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)"), "None");
     drop(file);
     assert!(driver.end().status.success());
+    mounted.interrupt();
+}
+
+/// A lock on the whole file that belongs to the open, not to the process.
+fn lock_open(file: &File, waits: bool) -> std::io::Result<()> {
+    let range =
+        libc::flock { l_type: libc::F_WRLCK as i16, l_whence: libc::SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };
+    let command = if waits { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
+    // SAFETY: the descriptor is open, and the kernel reads the range only.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw const range) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+#[test]
+fn locks_that_belong_to_an_open_file_go_with_its_last_descriptor() {
+    let Some(place) = place() else { return };
+    let mounted = Mounted::start(&place, &[]);
+    let open = || {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).open(mounted.path("file")).unwrap()
+    };
+    // It stays open all the time.
+    let (first, other) = (open(), open());
+    lock_open(&first, false).unwrap();
+    let copy = first.try_clone().unwrap();
+    drop(first);
+    assert_eq!(lock_open(&other, false).unwrap_err().raw_os_error(), Some(libc::EAGAIN), "one descriptor is left");
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.send(lock_open(&other, true).is_ok()).unwrap());
+        drop(copy);
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(true));
+    });
+    // A process's own go with the first of its descriptors, and no others do.
+    let lock = |file: &File| rustix::fs::fcntl_lock(file, FlockOperation::NonBlockingLockExclusive);
+    let third = open();
+    assert_eq!(lock(&third), Err(rustix::io::Errno::AGAIN));
+    drop(open());
+    assert_eq!(lock(&third), Err(rustix::io::Errno::AGAIN));
+    drop(other);
+    let begun = Instant::now();
+    while lock(&third).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::yield_now();
+    }
+    drop(third);
     mounted.interrupt();
 }
 

@@ -5,7 +5,8 @@ use crate::driver::Driver;
 use crate::support::Place;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::ffi::c_void;
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -119,5 +120,26 @@ fn what_others_write_reaches_mapped_pages_and_what_they_cut_off_is_not_seen_agai
     mapping.wait_for(2 * 4096, b"end");
     drop((mapping, file));
     assert!(driver.end().status.success());
+    mounted.interrupt();
+}
+
+#[test]
+fn what_others_write_reaches_mapped_pages_of_ordinary_files_that_the_kernel_does_not_read_itself() {
+    let Some(place) = place() else { return };
+    if !Mounted::kernel_is((6, 6)) {
+        return eprintln!("SKIPPED: shared mappings take Linux 6.6");
+    }
+    place.write("data/ordinary", &[b'.'; LENGTH]);
+    std::fs::set_permissions(place.path("data/ordinary"), Permissions::from_mode(0o2644)).unwrap();
+    let mounted = Mounted::start(&place, &[]);
+    let file = File::options().read(true).write(true).open(mounted.path("ordinary")).unwrap();
+    let mapping = Mapping::make(&file).unwrap();
+    let other = File::options().write(true).open(place.path("data/ordinary")).unwrap();
+    for (offset, bytes) in [(4096, b"XYZ"), (10, b"abc"), (4096, b"zyx")] {
+        mapping.read(offset);
+        other.write_all_at(bytes, offset as u64).unwrap();
+        mapping.wait_for(offset, bytes);
+    }
+    drop((mapping, file));
     mounted.interrupt();
 }

@@ -2,7 +2,9 @@
 
 use crate::bed::{DATA, Mounted, POINT, place};
 use crate::support::Place;
+use rustix::mount::MountFlags;
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 #[test]
@@ -62,4 +64,44 @@ fn what_cannot_be_mounted_is_refused_by_name_and_nothing_is_mounted() {
     std::fs::create_dir(bare.path(DATA)).unwrap();
     let said = bare.say(&["mount", DATA]);
     assert!(said.status == 2 && said.err.contains("no cluster file cluster.toml; make one with"), "{}", said.err);
+}
+
+#[test]
+fn a_dead_mount_is_taken_away_by_any_name_if_it_is_one_of_these_and_never_another_programs() {
+    let Some(place) = place() else { return };
+    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    for name in ["other", POINT] {
+        std::fs::create_dir(place.path(name)).unwrap();
+        std::os::unix::fs::symlink(name, place.path(&format!("link-{name}"))).unwrap();
+    }
+    // One whose process has gone.
+    let device = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    let data = std::ffi::CString::new(data).unwrap();
+    let other = place.path("other");
+    rustix::mount::mount("someone", &other, "fuse.other", MountFlags::empty(), data.as_c_str()).unwrap();
+    let _other = Unmounted(other);
+    drop(device);
+    for name in ["other", "link-other", "data/../other/"] {
+        let said = place.say(&["mount", DATA, "--at", name]);
+        assert!(said.status == 2 && said.err.contains("is mounted already, with someone"), "{name}: {}", said.err);
+        assert!(mounts().contains("fuse.other someone"), "{name}");
+    }
+    let said = place.say(&["mount", DATA, "--at", "link-other/inside"]);
+    assert!(said.status == 2 && said.err.contains("cannot open the mount point link-other/inside"), "{}", said.err);
+    for name in [POINT, &format!("link-{POINT}"), &format!("data/../{POINT}/")] {
+        Mounted::start(&place, &[]).kill();
+        let mounted = Mounted::start_by(place.command(&["mount", DATA, "--at", name]), place.path(POINT));
+        std::fs::write(mounted.path("file"), b"text").unwrap();
+        mounted.interrupt();
+    }
+}
+
+/// A mount that the test takes away.
+struct Unmounted(std::path::PathBuf);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
 }

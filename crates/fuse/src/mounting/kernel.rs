@@ -139,7 +139,7 @@ fn receive(socket: &OwnedFd) -> Option<OwnedFd> {
 
 /// Takes the mount out of the tree; it ends when nobody uses it any more.
 pub(super) fn unmount(point: &Path) {
-    if rustix::mount::unmount(point, UnmountFlags::DETACH) == Err(Errno::PERM) {
+    if rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) == Err(Errno::PERM) {
         let mut helper = Command::new(HELPER);
         helper.args(["-u", "-q", "-z", "--"]).arg(point);
         let ended = helper.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();

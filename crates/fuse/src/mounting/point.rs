@@ -124,17 +124,18 @@ impl Drop for Point {
     }
 }
 
-/// Takes away a mount whose process has ended.
+/// Takes away a mount whose process has ended, if it is one of this program's.
 fn remove_dead(named: &Path) -> Result<(), PointError> {
-    let absolute = std::path::absolute(named);
-    let absolute = absolute.map_err(|source| PointError::System { action: "open", path: named.to_owned(), source })?;
-    match kernel::mounted_at(&absolute) {
-        Some(source_name) if !kernel::is_ours(&source_name) => {
-            Err(PointError::Mounted { path: named.to_owned(), source_name })
-        }
-        _ => {
-            kernel::unmount(&absolute);
+    // The table of mounts has no links in its paths. A slash at the end would ask the dead mount whether it is a directory.
+    let refused = |source| PointError::System { action: "open", path: named.to_owned(), source };
+    let dead = std::fs::canonicalize(named.components().collect::<PathBuf>()).map_err(refused)?;
+    match kernel::mounted_at(&dead) {
+        Some(source_name) if kernel::is_ours(&source_name) => {
+            kernel::unmount(&dead);
             Ok(())
         }
+        Some(source_name) => Err(PointError::Mounted { path: named.to_owned(), source_name }),
+        // The name leads into a dead mount.
+        None => Err(refused(Errno::NOTCONN.into())),
     }
 }
