@@ -115,16 +115,45 @@ fn predicted(loss: &Loss) -> String {
         let (low, high) = (of.time_s * (1.0 - of.spread).max(0.0), of.time_s * (1.0 + of.spread));
         format!("{} ({} .. {})", duration(of.time_s), duration(low), duration(high))
     };
-    let share = |of: &Gain| match of.is_none() {
-        true => "nothing".to_owned(),
+    // A negative loss is none.
+    let share = |of: &Gain, more: &str, less: &str| match of.is_none() {
+        true => format!("nothing {more}"),
         false => {
             let [expected, low, high] = [of.expected, of.low, of.high].map(signed_percent);
-            format!("{expected} ({low} .. {high})")
+            format!("{expected} ({low} .. {high}) {}", if of.expected < 0.0 { less } else { more })
         }
     };
+    let (of_layouts, of_default) = (
+        share(&loss.loss, "lost", "time: less than for the plan"),
+        share(&loss.gain, "gained", "time: less than for these layouts"),
+    );
     let mut text = String::new();
     let _ = writeln!(text, "predicted for the plan as it is:   {}", time(&loss.ideal));
-    let _ = writeln!(text, "predicted for these layouts:       {}, {} lost", time(&loss.exported), share(&loss.loss));
-    let _ = writeln!(text, "predicted for the site's default:  {}, {} gained", time(&loss.default), share(&loss.gain));
+    let _ = writeln!(text, "predicted for these layouts:       {}, {of_layouts}", time(&loss.exported));
+    let _ = writeln!(text, "predicted for the site's default:  {}, {of_default}", time(&loss.default));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_that_are_predicted_better_than_the_plan_lose_nothing() {
+        let of = |time_s: f64| Throughput { time_s, ..Throughput::default() };
+        let said = |ideal: f64, exported: f64, default: f64| {
+            let (ideal, exported, default) = (of(ideal), of(exported), of(default));
+            let over = |a: Throughput, b: Throughput| Gain::of(b, a, a == b);
+            predicted(&Loss { ideal, exported, default, loss: over(exported, ideal), gain: over(default, exported) })
+        };
+        let worse = said(2.0, 3.0, 6.0);
+        assert!(
+            worse.contains("+50 % (+50 % .. +50 %) lost\n") && worse.ends_with("+100 % (+100 % .. +100 %) gained\n"),
+            "{worse}"
+        );
+        let better = said(4.0, 3.0, 1.5);
+        assert!(better.contains("(\u{2212}25 % .. \u{2212}25 %) time: less than for the plan\n"), "{better}");
+        assert!(better.ends_with("(\u{2212}50 % .. \u{2212}50 %) time: less than for these layouts\n"), "{better}");
+        assert!(said(3.0, 3.0, 3.0).contains("nothing lost\n"));
+    }
 }

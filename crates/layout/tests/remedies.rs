@@ -32,8 +32,8 @@ const OTHERS: [&str; 10] = [
     // In scripts of exported layouts: the copy that the script made, and an option of BeeGFS's commands for a file that does not exist yet.
     r#"trap 'rm -f "$new"' EXIT"#,
     r#"trap 'rm -f "$directory/new"; rmdir "$directory"' EXIT"#,
-    r#"--chunk-size="$4" --force "$1""#,
-    r#"--chunksize="$4" --force "./${1##*/}""#,
+    r#"--chunk-size="$5" --force "$1""#,
+    r#"--chunksize="$5" --force "./${1##*/}""#,
     r#"take("--force")"#,
 ];
 

@@ -23,6 +23,10 @@ pub struct FileSystem {
     pub stripe_count: u32,
     /// Longest name of a pool, where there is a limit that commands meet.
     pub pool_name_bytes: Option<usize>,
+    /// Whether a pool's name is an expression of labels, which says how many copies there are: `2A,B` three.
+    pub has_labels: bool,
+    /// Whether Darshan's logs say how files lie on it.
+    pub has_logged_layouts: bool,
     /// Bytes of a file's layout, at least and at most, where the longer one says more.
     pub layout_bytes: Option<(u64, u64)>,
 }
@@ -39,6 +43,19 @@ pub enum Naming {
 }
 
 impl FileSystem {
+    /// Copies that a pool of that name keeps, where names say it.
+    pub(crate) fn copies_of(&self, pool: &str) -> Option<u32> {
+        // Behind `@` stand the parts of erasure coding, which are no copies.
+        if !self.has_labels || pool.starts_with('@') {
+            return None;
+        }
+        let of = |term: &str| {
+            let digits = term.len() - term.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            term[..digits].parse().unwrap_or(1u32).max(1)
+        };
+        Some(pool.split(',').map(of).fold(0, u32::saturating_add))
+    }
+
     /// The number at the end of a target's name.
     #[must_use]
     pub fn number_of(&self, name: &str) -> Option<u32> {

@@ -156,6 +156,9 @@ pub struct TargetGroup {
     /// Pool of the file system that has exactly these targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// Copies of each byte that the pool keeps, all of which a write makes; 1 where the file does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u32>,
     /// Bytes that may be filled on each; unknown where the file does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<ByteCount>,
@@ -186,6 +189,9 @@ pub struct PoolOf {
     pub name: String,
     /// Its targets; `first..last` as in groups.
     pub targets: Vec<String>,
+    /// Copies of each byte that it keeps, as in groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u32>,
 }
 
 /// One target of a site.
@@ -208,6 +214,8 @@ pub struct Pool {
     pub name: String,
     /// Positions of its targets, ascending.
     pub targets: Vec<usize>,
+    /// Copies of each byte that it keeps; `None`: nobody says it.
+    pub copies: Option<u32>,
 }
 
 /// A site, checked. A target's position is the number of its server in the cluster and in plans made for the site.
@@ -290,6 +298,12 @@ impl Site {
     #[must_use]
     pub fn class(&self, target: usize) -> ServerClass {
         self.group(target).class
+    }
+
+    /// Copies that a write to a target makes. Where several pools have the target, those of the one that keeps most.
+    pub(crate) fn copies(&self, target: usize) -> u32 {
+        let pools = self.pools.iter().filter(|pool| pool.targets.contains(&target));
+        pools.filter_map(|pool| pool.copies).max().unwrap_or(1)
     }
 
     /// Bytes that a file's layout may take; `None`: as many as the file system allows.

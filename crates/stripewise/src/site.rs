@@ -27,6 +27,14 @@ pub enum LoadSiteError {
         /// Names the profile.
         source: ProfileError,
     },
+    /// The mount cannot be named from `/` on.
+    #[error("{}: {source}; name the directory where the file system is mounted", mount.display())]
+    Mount {
+        /// As it was given.
+        mount: PathBuf,
+        /// Its cause.
+        source: std::io::Error,
+    },
     /// The commands of the file system do not say what there is.
     #[error("{0}")]
     NotFound(String),
@@ -75,10 +83,13 @@ pub fn example(name: &str) -> Result<&'static str, LoadSiteError> {
 ///
 /// # Errors
 ///
-/// [`LoadSiteError::UnknownFileSystem`]; [`LoadSiteError::NotFound`] with the command that is missing, failed or took too long.
+/// [`LoadSiteError::UnknownFileSystem`]; [`LoadSiteError::Mount`]; [`LoadSiteError::NotFound`] with the command that is missing, failed or took too long.
 pub fn detect(name: &str, mount: &Path) -> Result<Found, LoadSiteError> {
     let native = native::lookup(name).ok_or_else(|| unknown(name))?;
-    native.detect(&mut |words| ask(words, ANSWERS_WITHIN), mount).map_err(LoadSiteError::NotFound)
+    // Paths in logs begin with `/`.
+    let mount = if mount.is_absolute() { Ok(mount.to_owned()) } else { mount.canonicalize() }
+        .map_err(|source| LoadSiteError::Mount { mount: mount.to_owned(), source })?;
+    native.detect(&mut |words| ask(words, ANSWERS_WITHIN), &mount).map_err(LoadSiteError::NotFound)
 }
 
 /// Runs a command that only asks. One that waits for a server that does not answer is ended.
@@ -91,7 +102,13 @@ fn ask(words: &[&str], within: Duration) -> Result<String, String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => failed(format!(
+                "there is no command {} here: run this on a client of the file system, or add its directory to PATH",
+                words[0]
+            )),
+            _ => failed(error.to_string()),
+        })?;
     let id = rustix::process::Pid::from_child(&child);
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(child.wait_with_output()));
@@ -103,8 +120,10 @@ fn ask(words: &[&str], within: Duration) -> Result<String, String> {
         }
     };
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(format!("{}: {}", output.status, said.trim())));
+        // Some report on standard output.
+        let said = [&output.stderr, &output.stdout].map(|said| String::from_utf8_lossy(said).trim().to_owned());
+        let said = said.iter().find(|said| !said.is_empty()).map_or("it says no reason", String::as_str);
+        return Err(failed(format!("{}: {said}", output.status)));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -142,8 +161,17 @@ mod tests {
         assert_eq!(ask(&["sh", "-c", "echo found; echo aside >&2"], within).unwrap(), "found\n");
         let error = ask(&["sh", "-c", "echo 'no rights' >&2; exit 3"], within).unwrap_err();
         assert!(error.contains("exit status: 3: no rights"), "{error}");
+        let error = ask(&["sh", "-c", "echo 'no master'; exit 1"], within).unwrap_err();
+        assert!(error.ends_with("exit status: 1: no master"), "{error}");
+        let error = ask(&["false"], within).unwrap_err();
+        assert_eq!(error, "`false`: exit status: 1: it says no reason");
         let error = ask(&["stripewise-has-no-such-command"], within).unwrap_err();
-        assert!(error.starts_with("`stripewise-has-no-such-command`: No such file"), "{error}");
+        assert!(
+            error.starts_with(
+                "`stripewise-has-no-such-command`: there is no command stripewise-has-no-such-command here"
+            ),
+            "{error}"
+        );
         let started = std::time::Instant::now();
         let error = ask(&["sleep", "600"], Duration::from_millis(50)).unwrap_err();
         assert_eq!(error, "`sleep 600`: no answer within 0.05 s");

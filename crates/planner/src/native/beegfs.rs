@@ -1,16 +1,18 @@
 //! BeeGFS 7 and 8: one pattern a file, chunks of one size on targets that are named.
 //!
 //! **What it can express.** Any targets in any order, each once, and a chunk that is a power of two from 64 KiB on. A file gets its pattern when it is made, so
-//! an existing one is copied. A directory's pattern names a pool and a number of targets, not which.
+//! an existing one is copied. A directory's pattern names a pool and a number of targets, not which. Named targets have one copy of each chunk, so what has
+//! buddy mirroring is left as it is.
 //!
-//! Sources: `beegfs-ctl --createfile --help` of BeeGFS 7 (`ModeCreateFile.cpp`), `beegfs entry create file --help` of BeeGFS 8 (`create.go`, `flags.go`), and
+//! Sources: `--help` of `beegfs-ctl --createfile` and `--getentryinfo` of BeeGFS 7 (`ModeCreateFile.cpp`, `ModeGetEntryInfo.cpp`), of `beegfs entry create
+//! file` and `beegfs entry info` of BeeGFS 8 (`create.go`, `info.go`, `flags.go`), and
 //! "Striping" and "Storage Pools" of the BeeGFS documentation 7.2 to 8.2.
 
 mod detect;
 
 use super::fit::{Candidate, Refusal, Wanted, even, mean, nearest_power};
 use super::layout::NativeLayout;
-use super::script::{REPLACE, Script, Writer, name_of};
+use super::script::{NEW, REPLACE, Script, Writer, name_of};
 use super::{FittedFile, Native};
 use crate::file_system::{FileSystem, Naming};
 use crate::site::{Pool, Site};
@@ -28,6 +30,8 @@ pub(super) static NATIVE: Native = Native {
         stripe_size: ByteCount(512 << 10),
         stripe_count: 4,
         pool_name_bytes: None,
+        has_labels: false,
+        has_logged_layouts: false,
         layout_bytes: None,
     },
     example: include_str!("beegfs/site.toml"),
@@ -49,23 +53,48 @@ const MAX_CHUNK: u64 = 1 << 31;
 
 const PRELUDE: &str = r#"# set_layout FILE TARGETS COUNT CHUNK: a new file with that pattern, or a copy of an existing one in its place.
 set_layout() {
-    [ ! -e "$1" ] || check "$1"
-    name_new "$1"
-    make "$new" "$2" "$3" "$4"
-    if [ -e "$1" ]; then
-        replace "$1" "$new"
+    ask "$1"
+    if [ -n "$exists" ]; then
+        refuse_mirrored "$1"
+        mode=0600
     else
-        settle "$new" "$1"
+        refuse_mirrored "${1%/*}/"
+        mode=0644
     fi
+    name_new "$1"
+    make "$new" "$mode" "$2" "$3" "$4"
+    finish "$1"
 }
 
-# As BeeGFS 8 or BeeGFS 7 has it. The latter takes no `=` in a path: so from within the directory, and by a name that has none.
+# Refuses a file or directory with buddy mirroring: on targets that are named, data has one copy.
+refuse_mirrored() {
+    info=$(entry_info "$1") || fail "BeeGFS does not say whether $1 has buddy mirroring: left as it was"
+    case $info in
+        *'+ Type: RAID0'*) ;;
+        *'+ Type: '*) fail "$1 has buddy mirroring, which this layout would take away: left as it was; take it out of the script" ;;
+        *) fail "BeeGFS does not say which pattern $1 has: left as it was" ;;
+    esac
+}
+
+# As BeeGFS 8 or BeeGFS 7 has it. The latter takes no `=` in a path and drops blanks at its end, unless it reads the path.
+entry_info() {
+    if command -v beegfs >/dev/null; then
+        beegfs entry info --retro "$1"
+        return
+    fi
+    case $1 in
+        *=* | *[[:space:]]) printf '%s\0' "$1" | beegfs-ctl --getentryinfo --null - ;;
+        *) beegfs-ctl --getentryinfo "$1" ;;
+    esac
+}
+
+# make FILE MODE TARGETS COUNT CHUNK. BeeGFS 7 is called from within the directory, and with a name that has no `=`.
 make() {
     if command -v beegfs >/dev/null; then
-        beegfs entry create file --targets="$2" --num-targets="$3" --chunk-size="$4" --force "$1"
-    else
-        (cd "${1%/*}/" && beegfs-ctl --createfile --pattern=raid0 --targets="$2" --numtargets="$3" --chunksize="$4" --force "./${1##*/}")
+        beegfs entry create file --permissions="$2" --targets="$3" --num-targets="$4" --chunk-size="$5" --force "$1"
+        return
     fi
+    (cd "${1%/*}/" && beegfs-ctl --createfile --pattern=raid0 --access="$2" --targets="$3" --numtargets="$4" --chunksize="$5" --force "./${1##*/}")
 }
 
 # directory DIRECTORY POOL COUNT CHUNK: new files of it get that pattern, on targets of the pool that BeeGFS chooses. It is for whatever anybody makes
@@ -73,11 +102,17 @@ make() {
 wanted=${1-}
 directory() {
     [ "$wanted" = directories ] || return 0
-    if command -v beegfs >/dev/null; then
-        beegfs entry set --pool="$2" --num-targets="$3" --chunk-size="$4" "$1"
-    else
-        (cd "$1" && beegfs-ctl --setpattern --pattern=raid0 --storagepoolid="$2" --numtargets="$3" --chunksize="$4" .)
-    fi || missed "$1"
+    (
+        set -e
+        refuse_mirrored "$1"
+        if command -v beegfs >/dev/null; then
+            beegfs entry set --pool="$2" --num-targets="$3" --chunk-size="$4" "$1"
+        else
+            cd "$1"
+            beegfs-ctl --setpattern --pattern=raid0 --storagepoolid="$2" --numtargets="$3" --chunksize="$4" .
+        fi
+    )
+    [ "$?" = 0 ] || missed "$1"
 }
 "#;
 
@@ -115,9 +150,10 @@ fn remarks(site: &Site, files: &[FittedFile]) -> Vec<String> {
             "new files of {count} of the directories can have the pattern of these files: `sh layout.sh directories` sets it; which targets of the pool a new file is on, BeeGFS chooses"
         )
     };
+    let mirrored = "files and directories with buddy mirroring are left as they are, since data on targets that are named has one copy".to_owned();
     match directories(site, files).len() {
-        0 => Vec::new(),
-        count => vec![remark(count)],
+        0 => vec![mirrored],
+        count => vec![remark(count), mirrored],
     }
 }
 
@@ -131,7 +167,7 @@ fn fit(site: &Site, wanted: &Wanted<'_>) -> Result<NativeLayout, Refusal> {
 }
 
 fn script(site: &Site, files: &[FittedFile]) -> Script {
-    let mut writer = Writer::new(site.fs.title, files.len(), &format!("{REPLACE}\n{PRELUDE}"));
+    let mut writer = Writer::new(site.fs.title, files.len(), &format!("{NEW}\n{REPLACE}\n{PRELUDE}"));
     for file in files {
         let part = &file.layout.parts[0];
         let number = |target: usize| site.targets[target].number.expect("targets of BeeGFS are numbered").to_string();

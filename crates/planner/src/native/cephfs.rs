@@ -12,7 +12,7 @@ mod detect;
 use super::drawn::Objects;
 use super::fit::{Refusal, Wanted, even, mean, nearest_multiple};
 use super::layout::{NativeLayout, Part};
-use super::script::{REPLACE, Script, Writer};
+use super::script::{NEW, REPLACE, Script, Writer};
 use super::{FittedFile, Native};
 use crate::file_system::{FileSystem, Naming};
 use crate::site::Site;
@@ -28,6 +28,8 @@ pub(super) static NATIVE: Native = Native {
         stripe_size: ByteCount(4 << 20),
         stripe_count: 0,
         pool_name_bytes: None,
+        has_labels: false,
+        has_logged_layouts: false,
         layout_bytes: None,
     },
     example: include_str!("cephfs/site.toml"),
@@ -35,7 +37,7 @@ pub(super) static NATIVE: Native = Native {
     loses: "differences between a file's regions, single OSDs of a pool, and stripes of several sizes",
     mirrors: None,
     lacks: |site| site.lacks_pools("data pools"),
-    remarks: |_, _| Vec::new(),
+    remarks,
     objects: Some(objects),
     fit,
     script,
@@ -52,16 +54,15 @@ const OBJECT: u64 = 4 << 20;
 
 const PRELUDE: &str = r#"# set_layout FILE LAYOUT: a new file with that layout, or a copy of an existing one in its place. Only an empty file takes a layout.
 set_layout() {
-    if [ -s "$1" ]; then
-        check "$1"
-        name_new "$1"
-        : > "$new"
-        setfattr -n ceph.file.layout -v "$2" "$new"
-        replace "$1" "$new"
-    else
-        : >> "$1"
+    if [ -e "$1" ] && [ ! -s "$1" ]; then
         setfattr -n ceph.file.layout -v "$2" "$1"
+        return
     fi
+    ask "$1"
+    name_new "$1"
+    : > "$new"
+    setfattr -n ceph.file.layout -v "$2" "$new"
+    finish "$1"
 }
 "#;
 
@@ -82,6 +83,20 @@ fn fit(site: &Site, wanted: &Wanted<'_>) -> Result<NativeLayout, Refusal> {
     wanted.nearest(site, layouts.collect())
 }
 
+/// The pool says how many copies there are, and one on one OSD has one.
+fn remarks(site: &Site, files: &[FittedFile]) -> Vec<String> {
+    let has_one_copy = |file: &&FittedFile| {
+        let pool = site.pools.iter().find(|pool| file.layout.parts[0].pool.as_ref() == Some(&pool.name));
+        pool.is_some_and(|pool| pool.targets.len() == 1 || pool.copies == Some(1))
+    };
+    match files.iter().filter(has_one_copy).count() {
+        0 => Vec::new(),
+        count => vec![format!(
+            "{count} of the files come into pools that keep one copy of the data: take files that shall keep several out of the script"
+        )],
+    }
+}
+
 fn objects(part: &Part) -> Objects {
     let unit_bytes = part.turns[0].bytes;
     // A unit of whole objects needs no further objects in turn.
@@ -93,7 +108,7 @@ fn objects(part: &Part) -> Objects {
 }
 
 fn script(site: &Site, files: &[FittedFile]) -> Script {
-    let mut writer = Writer::new(site.fs.title, files.len(), &format!("{REPLACE}\n{PRELUDE}"));
+    let mut writer = Writer::new(site.fs.title, files.len(), &format!("{NEW}\n{REPLACE}\n{PRELUDE}"));
     for file in files {
         let part = &file.layout.parts[0];
         let Objects { unit_bytes: unit, turns: count, object_bytes: object } = objects(part);

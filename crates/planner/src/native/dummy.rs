@@ -18,6 +18,8 @@ pub(super) static NATIVE: Native = Native {
         stripe_size: ByteCount(64 << 10),
         stripe_count: 1,
         pool_name_bytes: None,
+        has_labels: false,
+        has_logged_layouts: false,
         layout_bytes: None,
     },
     example: include_str!("dummy/site.toml"),

@@ -13,7 +13,7 @@ use super::{FittedFile, lookup};
 use crate::file_system::Naming;
 use crate::plan::{Plan, PlannedFile};
 use crate::predict::predict;
-use crate::site::Site;
+use crate::site::{Pool, Site};
 use std::path::Path;
 use stripewise_layout::{Layout, Placement, RegionIndex, ServerId};
 use stripewise_trace::FileAccess;
@@ -249,25 +249,52 @@ fn notes(request: &ExportRequest<'_>, files: &[ExportedFile], is_predicted: bool
         }
         None => {}
     }
+    notes.extend(uncounted_copies(site, files));
     let mut nameless = files.iter().filter(|file| !file.has_path);
     if let Some(first) = nameless.next() {
+        let others = and_others(nameless.count());
         notes.push(format!(
-            "the logs have no path of {} and {} other files: the script has their layouts as comments, in which the path is to be filled in",
+            "the logs have no path of {}{others}: the script has such layouts as comments, in which the path is to be filled in",
             first.path.escape_debug(),
-            nameless.count()
         ));
     }
     if let Some(mount) = &site.file.mount {
         let with_path = files.iter().filter(|file| file.has_path);
         let mut others = with_path.filter(|file| !Path::new(&file.path).starts_with(mount));
         if let Some(first) = others.next() {
+            let others = others.count();
+            let (lie, do_so) = if others == 0 { ("does not lie", "it does") } else { ("do not lie", "they do") };
             notes.push(format!(
-                "{} does not lie below {}, nor do {} other files: the script works only where they do",
-                first.path,
-                mount.display(),
-                others.count()
+                "{}{} {lie} below {}: the script works only where {do_so}",
+                first.path.escape_debug(),
+                and_others(others),
+                mount.display()
             ));
         }
     }
     notes
+}
+
+/// Behind the first one's name.
+fn and_others(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => " and 1 other file".to_owned(),
+        count => format!(" and {count} other files"),
+    }
+}
+
+/// Pools that keep copies of all they have, but whose copies the site does not say.
+fn uncounted_copies(site: &Site, files: &[ExportedFile]) -> Option<String> {
+    let named =
+        |pool: &str| files.iter().flat_map(|file| &file.layout.parts).any(|part| part.pool.as_deref() == Some(pool));
+    let is_uncounted = |pool: &&Pool| pool.copies.is_none() && named(&pool.name);
+    let pools: Vec<&str> = site.pools.iter().filter(is_uncounted).map(|pool| pool.name.as_str()).collect();
+    (site.fs.naming == Naming::Pools && !pools.is_empty()).then(|| {
+        format!(
+            "{} does not say how many copies {} keeps, so that a write counts once: add copies = 3 to the pool where there are three",
+            site.path().display(),
+            pools.join(", ")
+        )
+    })
 }

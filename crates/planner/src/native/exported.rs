@@ -28,7 +28,7 @@ pub struct ExportRequest<'a> {
 pub enum ExportError {
     /// The plan uses servers that the site does not have.
     #[error(
-        "the plan uses {}, which {site} does not name; name its targets as the plan's servers are named, or plan for the site",
+        "the plan uses {}, which {site} does not name; name its targets as the plan's servers are named, or have `stripewise advise` make a plan for the site from the run's logs",
         servers.join(", ")
     )]
     OtherServers {
@@ -38,7 +38,9 @@ pub enum ExportError {
         servers: Vec<String>,
     },
     /// A server is of another class than the target of its name.
-    #[error("server `{name}` is {planned} in the plan and {found} in {site}; correct the one, or plan for the site")]
+    #[error(
+        "server `{name}` is {planned} in the plan and {found} in {site}; correct the one, or have `stripewise advise` make a plan for the site from the run's logs"
+    )]
     OtherClass {
         /// The site's file.
         site: String,
@@ -130,7 +132,8 @@ pub struct ExportedFile {
 
 impl ExportedFile {
     /// Bytes of all copies on each of so many targets.
-    pub(super) fn target_bytes(&self, targets: usize) -> Vec<u64> {
+    #[must_use]
+    pub fn target_bytes(&self, targets: usize) -> Vec<u64> {
         copies_bytes(std::iter::once(&self.layout).chain(&self.mirror_layouts), targets, self.size_bytes)
     }
 }

@@ -7,7 +7,10 @@ use crate::file_system::{FileSystem, Naming};
 use crate::site::{DefaultLayout, PoolOf, SITE_VERSION, SiteFile, TargetGroup};
 use std::path::Path;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
-use stripewise_layout::{ByteCount, ServerClass};
+use stripewise_layout::{ByteCount, MAX_SERVERS_PER_LAYOUT, ServerClass, figures};
+
+/// Targets that a remark names, at most.
+const NAMED_TARGETS: usize = 8;
 
 /// Runs a command and returns what it prints; an error says which command failed, and how.
 pub type Ask<'a> = dyn FnMut(&[&str]) -> Result<String, String> + 'a;
@@ -31,23 +34,68 @@ pub(super) struct FoundTarget {
     /// Bytes that are free.
     pub(super) free_bytes: Option<u64>,
     pub(super) pool: Option<String>,
+    /// Why no file can be put on it now, as what it does: "is down".
+    pub(super) unusable: Option<String>,
 }
 
-/// Puts targets that are alike into groups.
+impl FoundTarget {
+    /// Why it is left out.
+    pub(super) fn fault(&self) -> Option<&str> {
+        self.unusable.as_deref().or((self.free_bytes == Some(0)).then_some("has no free space"))
+    }
+}
+
+/// The targets that files can be put on, and a sentence about the others.
+fn usable(fs: &FileSystem, targets: Vec<FoundTarget>) -> Result<(Vec<FoundTarget>, Vec<String>), String> {
+    let (unusable, usable): (Vec<_>, Vec<_>) = targets.into_iter().partition(|target| target.fault().is_some());
+    let mut by_fault: Vec<(&str, Vec<&str>)> = Vec::new();
+    for target in &unusable {
+        let Some(fault) = target.fault() else { continue };
+        match by_fault.iter_mut().find(|(known, _)| *known == fault) {
+            Some((_, names)) => names.push(&target.name),
+            None => by_fault.push((fault, vec![&target.name])),
+        }
+    }
+    let said: Vec<String> = by_fault.iter().map(|(fault, names)| format!("{} {fault}", listed(names))).collect();
+    match (usable.is_empty(), said.is_empty()) {
+        (true, true) => Err(format!(
+            "the commands of {} list no {}; ask where it is mounted, with the rights to see them",
+            fs.title, fs.target
+        )),
+        (true, false) => Err(format!("no {} of {} can take a new file: {}", fs.target, fs.title, said.join("; "))),
+        (false, _) => Ok((
+            usable,
+            said.into_iter().map(|said| format!("left out: {said}; detect again once that has changed")).collect(),
+        )),
+    }
+}
+
+/// The first names, and how many more there are.
+fn listed(names: &[&str]) -> String {
+    match names.len().checked_sub(NAMED_TARGETS) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names[..NAMED_TARGETS].join(", ")),
+    }
+}
+
+/// Puts targets that are alike into groups. Targets that no file can be put on are left out, and so are pools of such targets alone.
 pub(super) fn describe(
     fs: &FileSystem,
     mount: &Path,
     targets: Vec<FoundTarget>,
-    pool: Vec<PoolOf>,
+    pools: Vec<PoolOf>,
     default: DefaultLayout,
 ) -> Result<Found, String> {
-    if targets.is_empty() {
-        return Err(format!(
-            "the commands of {} list no {}; ask where it is mounted, with the rights to see them",
-            fs.title, fs.target
+    let (targets, mut remarks) = usable(fs, targets)?;
+    let pools = left(pools, &targets, &mut remarks);
+    let default = checked(default, &targets, &pools, &mut remarks);
+    if targets.len() > MAX_SERVERS_PER_LAYOUT {
+        remarks.push(format!(
+            "{} targets are more than the {MAX_SERVERS_PER_LAYOUT} that are planned for: keep those that one program shall use",
+            targets.len()
         ));
     }
-    let mut remarks = Vec::new();
+    remarks.extend(rounding(&targets));
     let unknown = targets.iter().filter(|target| target.class.is_none()).count();
     if unknown > 0 {
         remarks.push(format!(
@@ -102,9 +150,58 @@ pub(super) fn describe(
         default,
         network: None,
         targets: targets.collect(),
-        pool,
+        pool: pools,
     };
     Ok(Found { file, remarks })
+}
+
+/// Pools with the targets that are listed; without those of which none is.
+fn left(pools: Vec<PoolOf>, targets: &[FoundTarget], remarks: &mut Vec<String>) -> Vec<PoolOf> {
+    let mut left = Vec::new();
+    for mut pool in pools {
+        pool.targets.retain(|name| targets.iter().any(|target| target.name == *name));
+        if pool.targets.is_empty() {
+            remarks.push(format!("left out: pool {}, since none of its targets is listed", pool.name));
+        } else {
+            left.push(pool);
+        }
+    }
+    left
+}
+
+/// What a new file gets of the targets and pools that are listed.
+fn checked(
+    default: DefaultLayout,
+    targets: &[FoundTarget],
+    pools: &[PoolOf],
+    remarks: &mut Vec<String>,
+) -> DefaultLayout {
+    let members = |name: &str| {
+        let of_group = targets.iter().filter(|target| target.pool.as_deref() == Some(name)).count();
+        of_group + pools.iter().find(|pool| pool.name == name).map_or(0, |pool| pool.targets.len())
+    };
+    let mut default = default;
+    if let Some(name) = default.pool.take_if(|name| members(name) == 0) {
+        remarks.push(format!("new files come from pool {name}, of which no target is listed: [default] names no pool"));
+    }
+    let most = default.pool.as_deref().map_or(targets.len(), members);
+    // A file system gives a file no more targets than there are.
+    default.stripe_count = default.stripe_count.map(|count| if count as usize > most { 0 } else { count });
+    default
+}
+
+/// By how much capacities are less than what is free, of the target where it is most.
+fn rounding(targets: &[FoundTarget]) -> Option<String> {
+    let share = |free: u64| whole_gib(free).0 as f64 / free as f64;
+    let free = |target: &FoundTarget| target.free_bytes.filter(|bytes| whole_gib(*bytes).0 < *bytes);
+    let rounded = targets.iter().filter_map(|target| Some((target, free(target)?)));
+    let (target, free) = rounded.min_by(|(_, one), (_, two)| share(*one).total_cmp(&share(*two)))?;
+    Some(format!(
+        "each capacity is rounded down to a power of two of GiB, so that targets that are alike are one group ({}: {} for {} of free space): correct those that shall be filled further",
+        target.name,
+        whole_gib(free),
+        figures::bytes(free)
+    ))
 }
 
 fn group(class: ServerClass, capacity: Option<ByteCount>, pool: Option<String>) -> TargetGroup {
@@ -114,6 +211,7 @@ fn group(class: ServerClass, capacity: Option<ByteCount>, pool: Option<String>) 
         numbers: None,
         addresses: None,
         pool,
+        copies: None,
         capacity,
         device: None,
         bandwidth: None,

@@ -33,6 +33,8 @@ pub(super) static NATIVE: Native = Native {
         stripe_size: ByteCount(4 << 20),
         stripe_count: 1,
         pool_name_bytes: Some(15),
+        has_labels: false,
+        has_logged_layouts: true,
         layout_bytes: Some((components::MIN_LAYOUT, components::MAX_LAYOUT)),
     },
     example: include_str!("lustre/site.toml"),
@@ -68,6 +70,7 @@ set_layout() {
         lfs migrate "$@" "$file"
     else
         lfs setstripe "$@" "$file"
+        own "$file" "$file"
     fi
 }
 "#;

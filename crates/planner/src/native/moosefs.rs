@@ -5,14 +5,16 @@
 //!
 //! **Deviations.** The master chooses among the servers of a label by their load and space; predictions draw them at random, a few times.
 //!
-//! Sources: mfsscadmin(1) and mfssclass(1) of MooseFS 3.0, mfscreatesclass(1) of MooseFS 4.57.
+//! A class says how many copies there are. The master removes what a file has beyond that, so a file with more copies is left as it is.
+//!
+//! Sources: mfsscadmin(1), mfssclass(1) and `file_info` of mfstools.c of MooseFS 3.0, mfscreatesclass(1) of MooseFS 4.57, `chunk_parts_print` of 4.59.
 
 mod detect;
 
 use super::drawn::Objects;
 use super::fit::{Refusal, Wanted, even};
 use super::layout::NativeLayout;
-use super::script::{Script, Writer};
+use super::script::{NEW, Script, Writer};
 use super::{FittedFile, Native};
 use crate::file_system::{FileSystem, Naming};
 use crate::site::Site;
@@ -29,6 +31,8 @@ pub(super) static NATIVE: Native = Native {
         stripe_size: ByteCount(CHUNK),
         stripe_count: 0,
         pool_name_bytes: None,
+        has_labels: true,
+        has_logged_layouts: false,
         layout_bytes: None,
     },
     example: include_str!("moosefs/site.toml"),
@@ -36,7 +40,7 @@ pub(super) static NATIVE: Native = Native {
     loses: "all stripes, and differences between a file's regions",
     mirrors: None,
     lacks,
-    remarks: |_, _| Vec::new(),
+    remarks,
     objects: Some(|_| Objects::in_order(CHUNK)),
     fit,
     script,
@@ -60,12 +64,55 @@ class() {
     fi || fail "there is no storage class $2, which the files need"
 }
 
-# set_layout FILE CLASS: a new file of that class, or an existing one, whose chunks the master then moves.
+# set_layout FILE CLASS COPIES: a new file of that class, or an existing one, whose chunks the master then moves.
 set_layout() {
-    : >> "$1"
-    mfssetsclass "$2" "$1"
+    if [ -e "$1" ]; then
+        refuse_fewer_copies "$@"
+        mfssetsclass "$2" "$1"
+        return
+    fi
+    name_new "$1"
+    : > "$new"
+    mfssetsclass "$2" "$new"
+    settle "$new" "$1"
+}
+
+# The master removes copies beyond those of a file's class. While it moves chunks to the class, there may be more for a time.
+refuse_fewer_copies() {
+    case $(mfsgetsclass "$1") in
+        "$1: $2" | "$1: '$2'") return 0 ;;
+    esac
+    chunks=$(mfsfileinfo "$1") || fail "mfsfileinfo does not say how many copies $1 has ($chunks): left as it was"
+    # Behind the name, which may have any words.
+    chunks=${chunks#"$1:"}
+    case $chunks in
+        *"copy $(($3 + 1)):"*)
+            fail "$1 has $(($3 + 1)) copies or more, and the class $2 keeps $3: left as it was; write pool = \"$(($3 + 1))LABEL\" in site.toml, or reduce its copies first" ;;
+        *'EC part'*) fail "$1 has parts of erasure coding, which the class $2 does not keep: left as it was" ;;
+        *chunk*) ;;
+        *) fail "mfsfileinfo does not say how many copies $1 has: left as it was" ;;
+    esac
 }
 "#;
+
+/// Copies of each chunk that a class of these labels keeps.
+fn copies(site: &Site, labels: &str) -> u32 {
+    site.pools.iter().find(|pool| pool.name == labels).and_then(|pool| pool.copies).unwrap_or(1)
+}
+
+/// The labels of a file's class.
+fn labels(file: &FittedFile) -> &str {
+    file.layout.parts[0].pool.as_deref().expect("layouts of MooseFS have a label")
+}
+
+fn remarks(site: &Site, files: &[FittedFile]) -> Vec<String> {
+    let single: BTreeSet<&str> = files.iter().map(labels).filter(|labels| copies(site, labels) == 1).collect();
+    let Some(first) = single.first() else { return Vec::new() };
+    vec![format!(
+        "the script makes storage classes that keep one copy of each chunk ({}), and leaves files that have several as they are: where the site keeps two, write pool = \"2{first}\" in site.toml",
+        single.iter().copied().collect::<Vec<_>>().join("; ")
+    )]
+}
 
 fn lacks(site: &Site) -> Option<String> {
     let no_mount =
@@ -85,14 +132,17 @@ fn fit(site: &Site, wanted: &Wanted<'_>) -> Result<NativeLayout, Refusal> {
 
 fn script(site: &Site, files: &[FittedFile]) -> Script {
     let mount = site.file.mount.as_ref().and_then(|mount| mount.to_str()).expect("the site has a mount, which is text");
-    let mut writer = Writer::new(site.fs.title, files.len(), PRELUDE);
-    let labels = |file: &FittedFile| file.layout.parts[0].pool.clone().expect("layouts of MooseFS have a label");
-    let classes: BTreeSet<String> = files.iter().map(labels).collect();
-    for labels in &classes {
+    let mut writer = Writer::new(site.fs.title, files.len(), &format!("{NEW}\n{PRELUDE}"));
+    let classes: BTreeSet<&str> = files.iter().map(labels).collect();
+    for labels in classes {
+        if copies(site, labels) == 1 {
+            writer.comment("This class keeps one copy of each chunk: files of it are lost with a disk.");
+        }
         writer.command(["class", mount, &class(labels), labels].map(str::as_bytes));
     }
     for file in files {
-        writer.of_file("layout", &file.path, &[class(&labels(file))]);
+        let labels = labels(file);
+        writer.of_file("layout", &file.path, &[class(labels), copies(site, labels).to_string()]);
     }
     writer.finish()
 }

@@ -9,7 +9,7 @@ mod detect;
 
 use super::fit::{Candidate, Refusal, Wanted, even};
 use super::layout::{NativeLayout, Part, Turn};
-use super::script::{REPLACE, Script, Writer};
+use super::script::{NEW, REPLACE, Script, Writer};
 use super::{FittedFile, Native};
 use crate::file_system::{FileSystem, Naming};
 use crate::site::Site;
@@ -25,6 +25,8 @@ pub(super) static NATIVE: Native = Native {
         stripe_size: ByteCount(64 << 10),
         stripe_count: 0,
         pool_name_bytes: None,
+        has_labels: false,
+        has_logged_layouts: false,
         layout_bytes: None,
     },
     example: include_str!("orangefs/site.toml"),
@@ -47,7 +49,7 @@ const MAX_SERVERS: usize = 4_000;
 
 const PRELUDE: &str = r#"# set_layout FILE DISTRIBUTION PARAMETERS COUNT SERVERS: a new file so distributed, or a copy of an existing one in its place.
 set_layout() {
-    [ ! -e "$1" ] || check "$1"
+    ask "$1"
     directory=$(mktemp -d "${1%/*}/.stripewise.XXXXXXXXXX")
     trap 'rm -f "$directory/new"; rmdir "$directory"' EXIT
     setfattr -n user.pvfs2.dist_name -v "$2" "$directory"
@@ -55,12 +57,9 @@ set_layout() {
     setfattr -n user.pvfs2.num_dfiles -v "$4" "$directory"
     setfattr -n user.pvfs2.layout -v 00004 "$directory"
     setfattr -n user.pvfs2.server_list -v "$5" "$directory"
-    : > "$directory/new"
-    if [ -e "$1" ]; then
-        replace "$1" "$directory/new"
-    else
-        settle "$directory/new" "$1"
-    fi
+    new=$directory/new
+    : > "$new"
+    finish "$1"
 }
 "#;
 
@@ -109,7 +108,7 @@ fn servers(site: &Site, part: &Part) -> String {
 }
 
 fn script(site: &Site, files: &[FittedFile]) -> Script {
-    let mut writer = Writer::new(site.fs.title, files.len(), &format!("{REPLACE}\n{PRELUDE}"));
+    let mut writer = Writer::new(site.fs.title, files.len(), &format!("{NEW}\n{REPLACE}\n{PRELUDE}"));
     for file in files {
         let part = &file.layout.parts[0];
         let (distribution, parameters) = parameters(part);

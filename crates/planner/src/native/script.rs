@@ -37,7 +37,8 @@ pub(super) fn name_of(path: &str) -> Option<Vec<u8>> {
     (name.first() == Some(&b'/') && !name.contains(&0)).then_some(name)
 }
 
-/// What every script has before its own functions: `layout FILE WORD...` calls `set_layout` of the file system.
+/// What every script has before its own functions: `layout FILE WORD...` calls `set_layout` of the file system; `own NEW FILE` gives a new file to whom it is
+/// for.
 const LAYOUT: &str = r#"set -u
 failed=0
 
@@ -46,15 +47,36 @@ fail() {
     exit 1
 }
 
-# Where one file fails, the others go on.
+# dash runs no EXIT trap where a signal ends it: so signals make it exit.
+exit_by_signals() {
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+exit_by_signals
+
+# Where one file fails, the others go on. A signal ends the script.
 layout() {
     (
+        exit_by_signals
         set -e
         [ -d "${1%/*}/" ] || fail "$1: its directory does not exist; make it first"
         set_layout "$@"
     )
     is_set=$?
-    [ "$is_set" = 0 ] || missed "$1"
+    case $is_set in
+        0) ;;
+        129 | 130 | 143)
+            printf '%s\n' "$1: interrupted; this file and those after it do not have their layout" >&2
+            exit "$is_set"
+            ;;
+        *) missed "$1" ;;
+    esac
+}
+
+# Root makes files for others: a new file gets the owner and group of the directory of FILE.
+own() {
+    [ "$(id -u)" != 0 ] || chown -h --reference="${2%/*}/" "$1" || fail "$2 cannot be given to the owner of its directory"
 }
 
 missed() {
@@ -95,6 +117,11 @@ impl Writer {
         self.command([function.as_bytes(), name].into_iter().chain(words));
     }
 
+    /// A line for whoever reads the script.
+    pub(super) fn comment(&mut self, text: &str) {
+        self.script.text.extend(format!("# {text}\n").into_bytes());
+    }
+
     /// A command of one line; words are quoted where they have to be.
     pub(super) fn command<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) {
         for (number, word) in words.into_iter().enumerate() {
@@ -118,11 +145,42 @@ impl Writer {
     }
 }
 
-/// For file systems whose files get a layout when they are made: `check FILE` refuses what cannot be replaced, `replace OLD
-/// NEW` copies the data of one file to a new, empty one that has the layout, and puts it in the old one's place, once it is
-/// on the servers, if nobody changed that meanwhile. `name_new FILE` is a name for the new one, which nobody has; `settle
-/// NEW FILE` gives it that of the file, where there was none.
-pub(super) const REPLACE: &str = r#"# Refuses a file that a copy would not replace.
+/// For files that are made with their layout: `name_new FILE` puts a name in `new`, which nobody has; `settle NEW FILE` gives the new file that of the file.
+pub(super) const NEW: &str = r#"# A name in the same directory that nobody has. What is left of it is removed.
+name_new() {
+    new=$(mktemp -u "${1%/*}/.stripewise.XXXXXXXXXX")
+    trap 'rm -f "$new"' EXIT
+}
+
+# Gives NEW the name FILE, unless somebody made a file of that name meanwhile or a link that leads nowhere has it.
+settle() {
+    own "$1" "$2"
+    mv -nT "$1" "$2" || :
+    [ ! -e "$1" ] || fail "$2 was made meanwhile or is a symbolic link that leads nowhere: left as it was"
+}
+"#;
+
+/// For file systems whose files get a layout when they are made, after `NEW`: `ask FILE` refuses what cannot be replaced, and `finish FILE` settles the file
+/// `new`, which is empty and has the layout, or copies the data to it and puts it in the old one's place, once it is on the servers, if nobody changed that
+/// meanwhile.
+pub(super) const REPLACE: &str = r#"# Whether FILE exists, which is asked once: one that somebody makes later is not replaced. Nobody else reads a copy before it has the mode of the file.
+ask() {
+    exists=
+    [ -e "$1" ] || return 0
+    exists=yes
+    check "$1"
+    umask 077
+}
+
+finish() {
+    if [ -n "$exists" ]; then
+        replace "$1" "$new"
+    else
+        settle "$new" "$1"
+    fi
+}
+
+# Refuses a file that a copy would not replace.
 check() {
     [ ! -L "$1" ] || fail "$1 is a symbolic link: name the file itself"
     [ "$(stat -c %h "$1")" = 1 ] || fail "$1 has several names (hard links), which a copy would part: left as it was"
@@ -139,23 +197,17 @@ check() {
         fail "$1 has extended attributes (user.*), which a copy would lose: left as it was"
 }
 
-# A name in the same directory that nobody has. What is left of it is removed.
-name_new() {
-    new=$(mktemp -u "${1%/*}/.stripewise.XXXXXXXXXX")
-    trap 'rm -f "$new"' EXIT
-}
-
-# Gives NEW the name FILE, unless somebody made a file of that name meanwhile or a link that leads nowhere has it.
-settle() {
-    mv -nT "$1" "$2" || :
-    [ ! -e "$1" ] || fail "$2 was made meanwhile or is a symbolic link that leads nowhere: left as it was"
-}
-
 # Copies OLD into NEW, which is empty and has the layout, and puts it in the place of OLD unless that was changed meanwhile. A crash must not leave the name
 # to a file whose bytes are in a cache only, so the copy is synced first.
 replace() {
     before=$(stat -c '%i %s %y' "$1")
+    chmod 600 "$2"
     cp --preserve=mode,ownership,timestamps "$1" "$2" || fail "$1 cannot be copied: left as it was"
+    # cp says nothing where it may not set the owner.
+    access=$(stat -c '%u %g %a' "$1")
+    copied=$(stat -c '%u %g %a' "$2")
+    [ "$copied" = "$access" ] ||
+        fail "$1 has owner, group and mode $access, and its copy would have $copied: run the script as root; left as it was"
     sync "$2" || fail "$1 cannot be copied: left as it was"
     if cmp -s "$1" "$2" && [ "$(stat -c '%i %s %y' "$1")" = "$before" ]; then
         mv -f "$2" "$1"

@@ -1,5 +1,6 @@
 mod commands;
 mod exporting;
+mod safety;
 
 use super::fit::distance;
 use super::*;
@@ -65,6 +66,15 @@ pub(super) fn detected(fs: &str, fixture: &str) -> Site {
 
 /// The description that is found there, with what is left to do.
 pub(super) fn text_of(fs: &str, fixture: &str) -> String {
+    found(fs, fixture).unwrap().text()
+}
+
+/// Why no description is found there.
+pub(super) fn not_detected(fs: &str, fixture: &str) -> String {
+    found(fs, fixture).unwrap_err()
+}
+
+fn found(fs: &str, fixture: &str) -> Result<Found, String> {
     let mut outputs: Vec<(&str, Option<String>)> = Vec::new();
     for line in fixture.lines().filter(|line| !line.starts_with("# ")) {
         if let Some(command) = line.strip_prefix("$ ") {
@@ -80,7 +90,7 @@ pub(super) fn text_of(fs: &str, fixture: &str) -> String {
         let found = outputs.iter().find(|(known, _)| *known == command);
         found.and_then(|(_, output)| output.clone()).ok_or_else(|| format!("`{command}` failed"))
     };
-    lookup(fs).unwrap().detect(&mut ask, Path::new("/mnt")).unwrap().text()
+    lookup(fs).unwrap().detect(&mut ask, Path::new("/mnt"))
 }
 
 const REGION: u64 = 1 << 20;

@@ -16,6 +16,13 @@ impl SiteFile {
     pub(super) fn check(&self, fs: &FileSystem) -> Result<(), Fault> {
         let layout_bytes = self.layout_bytes.map_or(Ok(()), |bytes| check_layout_bytes(bytes, fs));
         layout_bytes.map_err(|message| Fault::at_top("layout_bytes", message))?;
+        if let Some(mount) = self.mount.as_ref().filter(|mount| !mount.is_absolute()) {
+            let mount = mount.display();
+            return Err(Fault::at_top(
+                "mount",
+                format!("mount = \"{mount}\" is no absolute path; write it from `/` on, as programs name it"),
+            ));
+        }
         if self.region_size.0 == 0 || !self.region_size.0.is_multiple_of(UNIT.0) {
             let message =
                 format!("region = \"{}\" is not a multiple of {UNIT}; use for example 64MiB", self.region_size);
@@ -23,6 +30,12 @@ impl SiteFile {
         }
         for (index, group) in self.targets.iter().enumerate() {
             let fault = |key, message| Err(Fault::within(TARGETS, index, key, message));
+            if group.copies.is_some() && group.pool.is_none() {
+                return fault(
+                    "copies",
+                    "copies are those of a pool; add pool = \"...\", or leave copies out".to_owned(),
+                );
+            }
             if group.capacity == Some(ByteCount(0)) {
                 return fault("capacity", "capacity = 0 leaves no space; leave the targets out".to_owned());
             }
@@ -134,11 +147,24 @@ impl SiteFile {
         for (group, of_group) in self.targets.iter().enumerate() {
             let Some(name) = &of_group.pool else { continue };
             check_pool_name(name, fs).map_err(|message| Fault::within(TARGETS, group, "pool", message))?;
+            let copies = copies(of_group.copies, name, fs);
+            let copies = copies.map_err(|message| Fault::within(TARGETS, group, "copies", message))?;
             let of_pool = (0..targets.len()).filter(|target| targets[*target].group == group);
             match pools.iter_mut().find(|pool| pool.name == *name) {
                 // Targets of several capacities may be in one pool.
-                Some(pool) => pool.targets.extend(of_pool),
-                None => pools.push(Pool { name: name.clone(), targets: of_pool.collect() }),
+                Some(pool) => {
+                    if let (Some(before), Some(here)) =
+                        (pool.copies, copies.filter(|copies| pool.copies != Some(*copies)))
+                    {
+                        let message = format!(
+                            "copies = {here}, but an earlier group of pool `{name}` has {before}; write the pool's number once"
+                        );
+                        return Err(Fault::within(TARGETS, group, "copies", message));
+                    }
+                    pool.copies = pool.copies.or(copies);
+                    pool.targets.extend(of_pool);
+                }
+                None => pools.push(Pool { name: name.clone(), targets: of_pool.collect(), copies }),
             }
         }
         for (index, pool) in self.pool.iter().enumerate() {
@@ -163,7 +189,8 @@ impl SiteFile {
                     format!("pool `{}` has no targets; name some or leave it out", pool.name),
                 ));
             }
-            pools.push(Pool { name: pool.name.clone(), targets: of_pool });
+            let copies = copies(pool.copies, &pool.name, fs).map_err(|message| fault("copies", message))?;
+            pools.push(Pool { name: pool.name.clone(), targets: of_pool, copies });
         }
         Ok(pools)
     }
@@ -246,6 +273,20 @@ fn check_layout_bytes(bytes: ByteCount, fs: &FileSystem) -> Result<(), String> {
             bytes.0, fs.title
         )),
         Some(_) => Ok(()),
+    }
+}
+
+/// Copies that a pool keeps: as the site says, or as its name does.
+fn copies(given: Option<u32>, pool: &str, fs: &FileSystem) -> Result<Option<u32>, String> {
+    match (given, fs.copies_of(pool)) {
+        (Some(0), _) => {
+            Err("copies = 0 keeps no byte; write how many copies there are, 1 where there is one".to_owned())
+        }
+        (Some(given), Some(named)) if given != named => Err(format!(
+            "copies = {given}, but `{pool}` makes {named} in {}; correct the pool, and leave copies out",
+            fs.title
+        )),
+        (given, named) => Ok(given.or(named)),
     }
 }
 

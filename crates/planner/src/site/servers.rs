@@ -55,7 +55,7 @@ pub struct SiteServers {
 }
 
 impl Site {
-    /// The site's servers. `devices` and `links` look names up that `stripewise devices` lists and answer an unknown one with the known ones; `profile` is
+    /// The site's servers. A write takes as long as all copies that its pool keeps take together, since they lie on targets of the pool too. `devices` and `links` look names up that `stripewise devices` lists and answer an unknown one with the known ones; `profile` is
     /// what lies at [`Site::profile_path`].
     ///
     /// # Errors
@@ -69,7 +69,8 @@ impl Site {
     ) -> Result<SiteServers, SiteError> {
         let cluster = self.cluster();
         let mut caveats = Vec::new();
-        let lines = (0..self.targets.len()).map(|target| self.lines(target, devices, profile));
+        let lines = (0..self.targets.len())
+            .map(|target| Ok(written_to_all(self.lines(target, devices, profile)?, self.copies(target))));
         let servers = lines.collect::<Result<Vec<ServerProfile>, Fault>>().map_err(|fault| self.invalid(fault))?;
         let network = self.network(links, profile).map_err(|fault| self.invalid(fault))?;
         if let Some(profile) = profile {
@@ -179,6 +180,21 @@ impl TargetGroup {
         let sequential_s = self.sequential_latency_ms.unwrap_or(latency_ms * share) / 1e3;
         let times = |rate: u64| Times { sequential_s, random_s: latency_ms / 1e3, s_per_byte: 1.0 / rate as f64 };
         Ok(TargetTimes { read: times(bandwidth.0), write: times(self.write_bandwidth.unwrap_or(bandwidth).0) })
+    }
+}
+
+/// With the time of writes to all copies. They lie on other targets of the pool, whose writes come back here: over all targets it is the same.
+fn written_to_all(server: ServerProfile, copies: u32) -> ServerProfile {
+    let copies = f64::from(copies);
+    let line =
+        |line: Line| Line { alpha_s: line.alpha_s * copies, beta_s_per_byte: line.beta_s_per_byte * copies, ..line };
+    let lines = |lines: OrderedLines| OrderedLines { sequential: line(lines.sequential), random: line(lines.random) };
+    ServerProfile {
+        write_sequential: line(server.write_sequential),
+        write_random: line(server.write_random),
+        buffered_write: server.buffered_write.map(lines),
+        synchronous_write: server.synchronous_write.map(lines),
+        ..server
     }
 }
 

@@ -11,6 +11,8 @@ const LUSTRE: FileSystem = FileSystem {
     stripe_size: ByteCount(1 << 20),
     stripe_count: 1,
     pool_name_bytes: Some(15),
+    has_labels: false,
+    has_logged_layouts: true,
     layout_bytes: Some((152, 65536)),
 };
 
@@ -70,7 +72,7 @@ fn targets_are_numbered_as_the_file_system_does_and_become_servers() {
             ("scratch-OST0010", Some(16))
         ]
     );
-    assert_eq!(site.pools[1], Pool { name: "mixed".to_owned(), targets: vec![1, 4] });
+    assert_eq!(site.pools[1], Pool { name: "mixed".to_owned(), targets: vec![1, 4], copies: None });
     assert_eq!(site.pool_of(&[0, 1, 2, 3]).unwrap().name, "disk");
     assert_eq!(site.default_layout(), (vec![0, 1, 2, 3], 2, ByteCount(1 << 20)));
 
@@ -103,6 +105,49 @@ fn a_measured_profile_gives_the_lines_of_targets_that_say_nothing_else() {
     measured.servers.remove(1);
     let error = bare.servers(&device, &link, Some(&measured)).unwrap_err().to_string();
     assert!(error.contains("line 10: the profile has no server `OST0009`"), "{error}");
+}
+
+#[test]
+fn writes_take_as_long_as_the_copies_that_pools_keep() {
+    let lines = |text: &str| parse(text).unwrap().servers(&device, &link, None).unwrap().profile.servers;
+    let once = lines(SITE);
+    let text = SITE
+        .replace("pool = \"disk\"\ncapacity", "pool = \"disk\"\ncopies = 2\ncapacity")
+        .replace("\"OST0009\"]", "\"OST0009\"]\ncopies = 3");
+    assert_eq!(parse(&text).unwrap().pools[1].copies, Some(3));
+    let copied = lines(&text);
+    // Of two pools the one that keeps most counts.
+    for (server, times) in [(0, 2.0), (1, 3.0), (4, 3.0)] {
+        let (once, copied) = (&once[server], &copied[server]);
+        assert_eq!((&copied.read_random, &copied.read_sequential), (&once.read_random, &once.read_sequential));
+        for (copied, once) in [
+            (copied.write_random, once.write_random),
+            (copied.write_sequential, once.write_sequential),
+            (copied.buffered_write.unwrap().random, once.buffered_write.unwrap().random),
+        ] {
+            assert_eq!(copied.beta_s_per_byte, once.beta_s_per_byte * times);
+            assert_eq!(copied.alpha_s, once.alpha_s * times);
+        }
+    }
+}
+
+#[test]
+fn expressions_of_labels_say_how_many_copies_there_are() {
+    let labels =
+        FileSystem { name: "moosefs", naming: Naming::Pools, has_labels: true, pool_name_bytes: None, ..LUSTRE };
+    let of = |pool: &str, copies: &str| {
+        let text = format!(
+            "version = 1\nfs = \"moosefs\"\n[[targets]]\nclass = \"hdd\"\nnames = [\"a\", \"b\"]\npool = \"{pool}\"\n{copies}device = \"hdd-7200\"\n"
+        );
+        let site = Site::parse(&text, Path::new("s.toml"), &[labels]).map_err(|error| error.to_string());
+        site.map(|site| site.pools[0].copies)
+    };
+    for (pool, copies) in [("S", Some(1)), ("2S", Some(2)), ("2S,A*B", Some(3)), ("12*", Some(12)), ("@8+2", None)] {
+        assert_eq!(of(pool, ""), Ok(copies), "{pool}");
+    }
+    assert_eq!(of("2S", "copies = 2\n"), Ok(Some(2)));
+    let error = of("2S", "copies = 3\n").unwrap_err();
+    assert!(error.contains("line 7: copies = 3, but `2S` makes 2 in Lustre"), "{error}");
 }
 
 #[test]
@@ -146,6 +191,9 @@ fn faults_name_file_line_value_and_remedy() {
         ("\"scratch-OST0010\"]\nb", "\"OST0009\"]\nb", "line 16: `OST0009` is in an earlier group too"),
         ("scratch-OST0010\"]\nb", "x-OST0009\"]\nb", "line 16: `OST0009` and `x-OST0009` both have number 9"),
         ("capacity = \"1TiB\"", "capacity = 0", "line 12: capacity = 0 leaves no space"),
+        ("fs = \"lustre\"", "fs = \"lustre\"\nmount = \".\"", "line 3: mount = \".\" is no absolute path"),
+        ("capacity = \"1TiB\"", "copies = 0", "line 12: copies = 0 keeps no byte"),
+        ("latency_ms = 0.5", "latency_ms = 0.5\ncopies = 2", "line 20: copies are those of a pool"),
         ("latency_ms = 0.5", "latency_ms = -1.0", "line 19: latency_ms = -1 is not a time"),
         ("\"1GB/s\"", "\"1\"", "`1` has no unit"),
         ("\"mixed\"", "\"disk\"", "line 21: pool `disk` is described twice"),
@@ -161,6 +209,11 @@ fn faults_name_file_line_value_and_remedy() {
         let error = parse(&SITE.replacen(from, to, 1)).unwrap_err();
         assert!(error.contains("/etc/site.toml") && error.contains(expected), "{expected}\nbut: {error}");
     }
+    let copies = SITE
+        .replace("capacity = \"1TiB\"", "copies = 3")
+        .replace("latency_ms = 0.5", "latency_ms = 0.5\npool = \"disk\"\ncopies = 2");
+    let error = parse(&copies).unwrap_err();
+    assert!(error.contains("line 21: copies = 2, but an earlier group of pool `disk` has 3"), "{error}");
     for (from, to, expected) in [
         ("hdd-7200", "floppy", "line 13: unknown `floppy`"),
         ("gigabit", "string", "line 7: unknown `string`"),

@@ -6,6 +6,18 @@ use super::super::script::Script;
 use crate::site::Site;
 use std::collections::BTreeMap;
 
+/// What a file is asked before.
+fn asks(command: &[String]) -> bool {
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    match words[..] {
+        ["beegfs", "entry", "info", "--retro", path] => path.starts_with('/'),
+        ["beegfs-ctl", "--getentryinfo", "--null", "-"] => true,
+        // As with `--createfile`, and blanks at its ends are dropped.
+        ["beegfs-ctl", "--getentryinfo", path] => path.starts_with('/') && !path.contains('=') && path.trim() == path,
+        _ => false,
+    }
+}
+
 pub(super) fn read_back(site: &Site, commands: &[Vec<String>], _: &Script) -> ReadBack {
     let read = |command: &Vec<String>| {
         let (options, is_8) = match &command[..] {
@@ -25,12 +37,16 @@ pub(super) fn read_back(site: &Site, commands: &[Vec<String>], _: &Script) -> Re
             known.insert(key, value);
         }
         let (chunk, count) = if is_8 { ("--chunk-size", "--num-targets") } else { ("--chunksize", "--numtargets") };
+        let mode = if is_8 { "--permissions" } else { "--access" };
         let mut take = |key: &str| known.remove(key).ok_or(format!("{key} is missing in {command:?}"));
         let chunk: u64 = take(chunk)?.parse().map_err(|_| "chunk")?;
         let count: usize = take(count)?.parse().map_err(|_| "count")?;
         let targets: Vec<u32> =
             take("--targets")?.split(',').map(|id| id.parse().map_err(|_| "target")).collect::<Result<_, _>>()?;
         take("--force")?;
+        if !["0600", "0644"].contains(&take(mode)?) {
+            return Err("mode".to_owned());
+        }
         if !is_8 && take("--pattern")? != "raid0" {
             return Err("pattern".to_owned());
         }
@@ -52,5 +68,5 @@ pub(super) fn read_back(site: &Site, commands: &[Vec<String>], _: &Script) -> Re
         let turns = targets.iter().map(turn).collect::<Result<Vec<Turn>, String>>()?;
         Ok((path.clone(), NativeLayout::whole(turns, None)))
     };
-    commands.iter().map(read).collect()
+    commands.iter().filter(|command| !asks(command)).map(read).collect()
 }

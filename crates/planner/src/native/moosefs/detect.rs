@@ -10,7 +10,12 @@ const LIST: [&str; 6] = ["mfscli", "-n", "-p", "-s", "|", "-SCS"];
 
 pub(super) fn detect(ask: &mut Ask<'_>, mount: &Path) -> Result<Found, String> {
     let targets = ask(&LIST)?.lines().filter_map(chunk_server).collect();
-    describe(&NATIVE.fs, mount, targets, Vec::new(), DefaultLayout::default())
+    let mut found = describe(&NATIVE.fs, mount, targets, Vec::new(), DefaultLayout::default())?;
+    if let Some(label) = found.file.targets.iter().find_map(|group| group.pool.as_ref()) {
+        let said = "pools stand as labels, of which each keeps one copy";
+        found.remarks.push(format!("{said}: write as many as the site keeps, for example pool = \"2{label}\" for two"));
+    }
+    Ok(found)
 }
 
 /// `TITLE:|ADDRESS|PORT|ID|LABELS|VERSION|QUEUE|MAINTENANCE|CHUNKS|USED|TOTAL|...`, from MooseFS 4 on with the queue's state behind it.
@@ -33,7 +38,7 @@ fn chunk_server(line: &str) -> Option<FoundTarget> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tests::detected;
+    use super::super::super::tests::{detected, text_of};
 
     #[test]
     fn a_server_without_a_label_is_in_no_pool() {
@@ -51,6 +56,7 @@ mod tests {
             let pools: Vec<(&str, usize)> =
                 site.pools.iter().map(|pool| (pool.name.as_str(), pool.targets.len())).collect();
             assert_eq!(pools, [("A", 1), ("B", 1), ("C", 1), ("D", 1)]);
+            assert!(text_of("moosefs", text).contains("for example pool = \"2A\" for two"));
             assert_eq!(site.targets[2].name, "10.91.7.1-29502");
             assert_eq!(site.group(0).capacity, Some(stripewise_layout::ByteCount(32 << 30)));
         }

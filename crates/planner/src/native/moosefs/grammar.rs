@@ -23,6 +23,7 @@ pub(super) fn read_back(site: &Site, commands: &[Vec<String>], _: &Script) -> Re
                     return Err(format!("class {name}"));
                 }
             }
+            ["mfsgetsclass" | "mfsfileinfo", path] if path.starts_with('/') => {}
             ["mfssetsclass", name, path] => {
                 let labels = classes.get(name).ok_or(format!("no class {name}"))?;
                 let pool = site.pools.iter().find(|pool| pool.name == *labels).ok_or(format!("no label {labels}"))?;

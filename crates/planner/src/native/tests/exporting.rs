@@ -167,6 +167,41 @@ fn replicas_become_mirrors_of_whole_files_where_a_file_can_have_them() {
 }
 
 #[test]
+fn files_elsewhere_and_copies_that_nobody_counts_are_said() {
+    let notes = |fs: &str, from: &str, to: &str, files: &[FileAccess]| {
+        let text = lookup(fs).unwrap().example.replace(from, to);
+        let site = Site::parse(&text, Path::new("site.toml"), &native::file_systems()).unwrap();
+        let servers = site.servers(&super::device, &super::link, None).unwrap();
+        let plan = planned(&servers, files, "def");
+        export(&ExportRequest { plan: &plan, site: &site, servers: &servers, accesses: &[] }).unwrap().notes
+    };
+    let files = [file("/lustre/a", &[100]), file("/lustre/b", &[100]), file("3872016472", &[100])];
+    let said = notes("lustre", "mount = \"/lustre\"", "mount = \"/lustre/a\"", &files);
+    assert!(
+        said.iter().any(|note| note == "/lustre/b does not lie below /lustre/a: the script works only where it does"),
+        "{said:?}"
+    );
+    assert!(
+        said.iter().any(|note| note.starts_with("the logs have no path of 3872016472: the script has")),
+        "{said:?}"
+    );
+    let said = notes("lustre", "mount = \"/lustre\"", "mount = \"/scratch\"", &files);
+    assert!(
+        said.iter()
+            .any(|note| note
+                == "/lustre/a and 1 other file do not lie below /scratch: the script works only where they do"),
+        "{said:?}"
+    );
+    let uncounted = "does not say how many copies cephfs_";
+    let said = notes("cephfs", "copies = 3", "", &files);
+    assert!(said.iter().any(|note| note.contains(uncounted)), "{said:?}");
+    for fs in ["cephfs", "moosefs", "lustre"] {
+        let said = notes(fs, "nothing", "", &files);
+        assert!(!said.iter().any(|note| note.contains("how many copies")), "{fs}: {said:?}");
+    }
+}
+
+#[test]
 fn other_servers_classes_and_full_targets_are_refused_by_name() {
     let lustre = lookup("lustre").unwrap();
     let (site, servers) = example(lustre);
@@ -184,7 +219,7 @@ fn other_servers_classes_and_full_targets_are_refused_by_name() {
     let error = refused(&lustre.example.replace("OST000b", "OST000a"), &plan).to_string();
     assert_eq!(
         error,
-        "the plan uses OST000b, which /etc/site.toml does not name; name its targets as the plan's servers are named, or plan for the site"
+        "the plan uses OST000b, which /etc/site.toml does not name; name its targets as the plan's servers are named, or have `stripewise advise` make a plan for the site from the run's logs"
     );
     let error = refused(&lustre.example.replacen("class = \"hdd\"", "class = \"ssd\"", 1), &plan);
     assert!(matches!(error, ExportError::OtherClass { ref planned, .. } if planned == "hdd"), "{error}");
