@@ -195,6 +195,16 @@ class Logs(unittest.TestCase):
         self.assertEqual(len(json.loads(done.stdout)["plan"]["files"]), 48, done.stderr)
         self.assertNotIn("side by side", done.stderr, "a file of one rank leaves nothing open")
 
+        # DXT has some of the requests of its file.
+        path = self.place / "partly.darshan"
+        own = log_writer.counters("POSIX", 7, rank=0, READS=600, BYTES_READ=600 << 16, MAX_BYTE_READ=(1 << 30) - 1, SIZE_READ_10K_100K=600)
+        some = log_writer.dxt(7, reads=[(at << 16, 65536, 0.01 * at, 0.01 * at + 0.009) for at in range(60)])
+        log_writer.write(path, {7: "/lustre/field"}, {"POSIX": own, "DXT_POSIX": some})
+        done = run("-C", cluster, "--json", "plan", path, "--policy", "def")
+        plan = json.loads(done.stdout)["plan"]
+        self.assertEqual((plan["predicted"]["read"]["requests"], plan["files"][0]["size_bytes"]), (600, 1 << 30))
+        self.assertIn("DXT kept 60 of the 600 requests on /lustre/field", done.stderr)
+
     def test_advice_from_a_log_names_a_layout_or_says_to_leave_it(self):
         own = next(path for path in SAMPLES if path.name == "sample-goodost.darshan")
         done = run("--json", "advise", own, "--site", self.site, "--max-files", 2)
@@ -267,6 +277,35 @@ class Logs(unittest.TestCase):
         self.assertLessEqual(coarse["least_gain"], gain["expected"])
         self.assertGreaterEqual(coarse["most_gain"], gain["expected"])
 
+    def test_of_a_file_of_which_dxt_has_some_requests_the_counters_are_planned(self):
+        own = log_writer.counters(
+            "POSIX", 7, rank=0, READS=60_000, BYTES_READ=60_000 << 16, MAX_BYTE_READ=(4 << 30) - 1, SEQ_READS=100, SIZE_READ_10K_100K=60_000,
+            F_READ_TIME=90, F_READ_END_TIMESTAMP=95,
+        )  # fmt: skip
+        some = log_writer.dxt(7, reads=[((at * 7919 % 1000) << 16, 65536, 0.0015 * at, 0.0015 * at + 0.0014) for at in range(600)])
+        found = {}
+        for name, modules in (("counters", {"POSIX": own}), ("some", {"POSIX": own, "DXT_POSIX": some})):
+            path = self.place / f"{name}.darshan"
+            log_writer.write(path, {7: "/lustre/field"}, modules, run_s=100)
+            done = run("--json", "advise", path, "--site", self.site)
+            found[name] = json.loads(done.stdout)
+        for what in ("now", "advised", "gain", "moving"):
+            self.assertEqual(found["some"][what], found["counters"][what], what)
+        self.assertEqual([found[name]["coarse"]["partly"] for name in found], [0, 1])
+        self.assertIn("DXT has only some of the requests of 1 of 1 file", found["some"]["coarse"]["text"])
+        self.assertIn("DXT kept 600 of the 60000 requests on /lustre/field; ", found["some"]["logs"][0]["missing"][0])
+        # What is measured limits what is won, in both.
+        self.assertEqual(found["some"]["measured"], {"busiest_s": 90.0, "most_s": 90.0})
+
+    def test_the_run_of_a_log_without_counters_is_as_long_as_its_job(self):
+        path = self.place / "requests-only.darshan"
+        reads = [(at << 16, 65536, 0.01 * at, 0.01 * at + 0.009) for at in range(800)]
+        for job_s, run_s in ((10, 10.0), (2, 7.999)):
+            log_writer.write(path, {7: "/lustre/field"}, {"DXT_POSIX": log_writer.dxt(7, reads=reads)}, run_s=job_s)
+            advice = self.advice(path)
+            self.assertAlmostEqual(advice["totals"]["run_s"], run_s, places=6)
+            self.assertAlmostEqual(advice["logs"][0]["run_s"], run_s, places=6)
+
     def test_counters_and_requests_of_one_run_have_the_same_findings(self):
         """Four ranks write 1 MiB in every 4 MiB of a file and read it back; the last of them takes three times as long."""
         names, segments, requests = {7: "/lustre/field"}, [], 250
@@ -326,20 +365,44 @@ class Logs(unittest.TestCase):
         self.assertEqual(len(planned["export"]["files"]), 2, planned["answer"])
         self.assertIn("Bytes read and written over the time of the run", page.read_text())
 
+    def measured(self, *arguments):
+        """What the command prints, and the memory of the larger of it and its child, in KiB."""
+        program = "import resource, subprocess, sys\nstatus = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], 'w')).returncode\nassert status in (0, 1)\nprint(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        environment = os.environ | {"PATH": f"{PYTHON.parent}:{os.environ['PATH']}"}
+        printed = self.place / "printed"
+        command = [str(PYTHON), "-c", program, printed, STRIPEWISE, *map(str, arguments)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return printed.read_text(), int(done.stdout)
+
     def test_requests_by_the_hundred_thousand_stay_within_the_goals_memory(self):
         source = random.Random(5)
         path = self.place / "many.darshan"
         records = b"".join(
-            log_writer.dxt(7, rank=rank, reads=[(source.randrange(1 << 16) << 16, 65536, 1e-5 * at, 1e-5 * at + 9e-6) for at in range(35_000)])
+            log_writer.dxt(7, rank=rank, reads=[(source.randrange(1 << 16) << 16, 65536, 1e-3 * at, 1e-3 * at + 9e-4) for at in range(35_000)])
             for rank in range(6)
         )
-        log_writer.write(path, {7: "/lustre/field"}, {"DXT_POSIX": records}, processes=6, run_s=1)
-        program = "import resource, subprocess, sys\nsubprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\nprint(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-        environment = os.environ | {"PATH": f"{PYTHON.parent}:{os.environ['PATH']}"}
-        command = [str(PYTHON), "-c", program, STRIPEWISE, "advise", str(path), "--site", str(self.site)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertLessEqual(int(done.stdout), 300 << 10, "KiB")
+        log_writer.write(path, {7: "/lustre/field"}, {"DXT_POSIX": records}, processes=6, run_s=40)
+        answer, kib = self.measured("advise", path, "--site", self.site)
+        self.assertIn("(210000 of 210000)", answer)
+        self.assertLessEqual(kib, 300 << 10)
+
+    def test_files_by_the_hundred_thousand_all_count_and_those_with_most_bytes_are_kept(self):
+        # More than are kept. Ten million take longer: docs/advise.md says what they took.
+        count, path, large = 210_000, self.place / "files.darshan", 1000
+        record = log_writer.counters("POSIX", 0, rank=0, OPENS=1, READS=1, BYTES_READ=4096)
+        table = numpy.frombuffer(record * count, dtype="<u8").reshape(count, -1).copy()
+        table[large] = numpy.frombuffer(log_writer.counters("POSIX", 0, rank=0, OPENS=1, READS=1, BYTES_READ=1 << 30), dtype="<u8")
+        table[:, 0] = numpy.arange(count) + 1
+        names = {number + 1: f"/lustre/step-{number // 1000:08d}/out.{number:08d}.dat" for number in range(count)}
+        log_writer.write(path, names, {"POSIX": table.tobytes()})
+        answer, kib = self.measured("--json", "advise", path, "--site", self.site, "--least-size", "1024TiB")
+        advice = json.loads(answer)
+        self.assertEqual(advice["logs"][0]["modules"][0]["records"], count)
+        totals = advice["totals"]
+        self.assertEqual((totals["files"], totals["reads"], totals["read_bytes"]), (count, count, (count - 1) * 4096 + (1 << 30)))
+        self.assertEqual(advice["files"][0]["path"], names[large + 1])
+        self.assertLessEqual(kib, 300 << 10)
 
     def test_what_is_no_log_is_refused_by_name_with_the_reason(self):
         whole = next(path for path in SAMPLES if path.name == "sample-goodost.darshan").read_bytes()
@@ -347,7 +410,9 @@ class Logs(unittest.TestCase):
         for name, data, reason in (
             ("text", b"hello\n", "shorter than the header"),
             ("empty", b"", "shorter than the header"),
-            ("cut", whole[:600], "cannot be read"),
+            ("cut", whole[:600], f"the file has 600 bytes, but {len(whole)} by its header: it was truncated"),
+            ("head", whole[:200], "the file has 200 bytes, but "),
+            ("begun_partial", bytes(2000), "its header is empty"),
             ("newer", b"9.99" + whole[4:], "install a later PyDarshan"),
             ("older", b"2.06" + whole[4:], "formats from 3.00 on are read"),
             ("zipped", gzip.compress(trace), "compressed by gzip"),
@@ -421,6 +486,23 @@ class Logs(unittest.TestCase):
         (log,) = self.advice(path)["logs"]
         self.assertTrue(any("DXT_POSIX" in what for what in log["missing"]), log["missing"])
         self.assertEqual([module["records"] for module in log["modules"] if module["name"] == "POSIX"], [214])
+        self.assertTrue(any(f"the file has {len(whole) * 2 // 3} bytes, but {len(whole)} by its header" in what for what in log["missing"]), log["missing"])
+        # Of an own one none of the records is there.
+        own = self.place / "own.darshan"
+        log_writer.write(own, names={7: "/lustre/field"}, modules={"DXT_POSIX": log_writer.dxt(7, reads=[(at * 8192, 4096, at, at + 1) for at in range(3000)])})
+        size = own.stat().st_size
+        os.truncate(own, size - 2000)
+        done = run("advise", own, "--site", self.site)
+        self.assertIn(f"the file has {size - 2000} bytes, but {size} by its header", done.stderr)
+        self.assertNotIn("version", done.stderr)
+
+    def test_a_log_is_known_under_any_name_and_a_partial_one_by_its_own(self):
+        whole = next(path for path in SAMPLES if path.name == "dxt.darshan").read_bytes()
+        for name in ("renamed.log", "run.darshan_partial"):
+            path = self.place / name
+            path.write_bytes(whole)
+            (log,) = self.advice(path)["logs"]
+            self.assertEqual([module["records"] for module in log["modules"] if module["name"] == "POSIX"], [214])
 
     def test_damage_anywhere_ends_in_an_answer_or_an_error_never_in_a_crash(self):
         print(f"SEED={SEED}")

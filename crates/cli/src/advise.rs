@@ -11,8 +11,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use stripewise::advise::{Advice, AdviseOptions, Finding, Moving, Weight, advise};
 use stripewise::export;
+use stripewise::messages::printable;
 use stripewise_layout::figures::{bytes, counted, duration};
 use stripewise_layout::{ByteCount, output};
+use stripewise_planner::native::Export;
 
 /// Advise from a job's logs how its files should lie on the site's file system
 ///
@@ -48,15 +50,15 @@ pub(crate) struct AdviseArgs {
     files: Vec<PathBuf>,
 
     /// Leave out smaller files, unless --file names them
-    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    #[arg(long, value_name = "SIZE", default_value_t = AdviseOptions::MIN_SIZE)]
     least_size: ByteCount,
 
     /// Lay out so many files at most, those with the most bytes first
-    #[arg(long, value_name = "COUNT", default_value_t = 64)]
+    #[arg(long, value_name = "COUNT", default_value_t = AdviseOptions::MAX_FILES)]
     max_files: usize,
 
     /// Runs within which moving the data must be won back
-    #[arg(long, value_name = "COUNT", default_value_t = 10.0)]
+    #[arg(long, value_name = "COUNT", default_value_t = AdviseOptions::WORTH_RUNS)]
     worth_runs: f64,
 }
 
@@ -74,11 +76,14 @@ pub(crate) struct Shown<'a> {
 pub(crate) fn run(context: &Context, arguments: AdviseArgs) -> Result<Verdict> {
     let AdviseArgs { logs, site, output: directory, html, files, least_size, max_files, worth_runs } = arguments;
     let options = AdviseOptions { logs, site, prefixes: files, least: least_size, max_files, worth_runs };
-    let advice = advise(&context.session, &options)?;
+    let mut advice = advise(&context.session, &options)?;
     let written = match (&directory, &advice.export) {
         (Some(directory), Some(exported)) if advice.change => Some(export::write(exported, directory)?),
         _ => None,
     };
+    if let Some(directory) = directory.filter(|_| written.is_none()) {
+        advice.remarks.push(not_written(&directory));
+    }
     if let Some(path) = &html {
         let report = stripewise_report::render(&page::material(&advice, &options, written.as_deref())?)?;
         output::write(path, &report).with_context(|| format!("cannot write {}", path.display()))?;
@@ -95,6 +100,17 @@ pub(crate) fn run(context: &Context, arguments: AdviseArgs) -> Result<Verdict> {
     Ok(if advice.change { Verdict::Done } else { Verdict::Finding })
 }
 
+/// What is said of a directory that gets no script.
+fn not_written(directory: &Path) -> String {
+    let old = directory.join(export::SCRIPT_FILE);
+    match old.exists() {
+        true => {
+            format!("no script is written: {} is of an earlier call and does not belong to this answer", old.display())
+        }
+        false => format!("no script is written into {}", directory.display()),
+    }
+}
+
 /// After how many runs moving has paid; empty where it never does.
 fn won_back(moving: &Moving) -> String {
     let whole = |runs: f64| runs.max(1.0).ceil() as usize;
@@ -108,7 +124,7 @@ fn won_back(moving: &Moving) -> String {
 }
 
 /// Lines of a script that are printed.
-const SCRIPT_LINES: usize = 60;
+const SCRIPT_LINES: usize = 80;
 
 fn text(advice: &Advice, written: Option<&Path>) -> String {
     let mut text = format!("{}\n", capitalized(&advice.answer));
@@ -154,7 +170,7 @@ fn change(text: &mut String, advice: &Advice, written: Option<&Path>) {
         return;
     }
     let script = String::from_utf8_lossy(&export.script.text).into_owned();
-    if !is_short(&export.script.text) {
+    if !can_be_shown(export) {
         let lines = script.lines().count();
         let _ = writeln!(text, "\nCommands: a script of {lines} lines; -o DIR writes it.");
     } else {
@@ -165,9 +181,12 @@ fn change(text: &mut String, advice: &Advice, written: Option<&Path>) {
     }
 }
 
-/// Names that are no text would be others where they are shown.
-fn is_short(script: &[u8]) -> bool {
-    std::str::from_utf8(script).is_ok() && script.iter().filter(|byte| **byte == b'\n').count() <= SCRIPT_LINES
+/// Whether the script is short, and has no names that would be others where they are shown, or lines of their own.
+fn can_be_shown(export: &Export) -> bool {
+    let script = &export.script.text;
+    std::str::from_utf8(script).is_ok()
+        && script.iter().filter(|byte| **byte == b'\n').count() <= SCRIPT_LINES
+        && export.files.iter().all(|file| printable(&file.path, false) == file.path)
 }
 
 fn show(text: &mut String, finding: &Finding) {
@@ -224,7 +243,7 @@ fn files(text: &mut String, advice: &Advice) {
             bytes(file.write_bytes),
             file.requests,
             file.processes,
-            file.path
+            printable(&file.path, false)
         );
     }
 }

@@ -2,6 +2,9 @@
 
 mod support;
 
+#[path = "advise/limits.rs"]
+mod limits;
+
 use support::{Place, schema};
 
 const SITE: &str =
@@ -305,13 +308,18 @@ fn a_site_is_described_by_the_commands_that_are_there() {
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(place.path("tools/pvfs2-statfs"), mode).unwrap();
     };
-    let detect = || {
-        let mut command = place.command(&["site", "detect", "--fs", "orangefs", "/mnt/orangefs"]);
+    let detect_at = |mount: &str| {
+        let mut command = place.command(&["site", "detect", "--fs", "orangefs", mount]);
         place.said(command.env("PATH", place.path("tools")).output().unwrap())
     };
+    let detect = || detect_at("/mnt/orangefs");
     let said = detect();
     assert_eq!((said.status, said.out.as_str()), (2, ""));
-    assert!(said.err.contains("`pvfs2-statfs -m /mnt/orangefs`: No such file"), "{}", said.err);
+    assert!(
+        said.err.contains("`pvfs2-statfs -m /mnt/orangefs`: there is no command pvfs2-statfs here"),
+        "{}",
+        said.err
+    );
     tool("echo 'no such mount' >&2; exit 1");
     let said = detect();
     assert_eq!(said.status, 2);
@@ -323,6 +331,9 @@ fn a_site_is_described_by_the_commands_that_are_there() {
     let said = detect();
     assert_eq!(said.status, 0, "{}", said.err);
     assert!(said.out.contains("# To do: ") && said.out.contains("tcp://io0:3334"), "{}", said.out);
+    // Paths in logs are absolute.
+    assert!(detect_at("tools").out.contains("mount = \"HERE/tools\""), "{}", detect_at("tools").out);
+    assert!(detect_at("none").err.contains("none: No such file or directory"), "{}", detect_at("none").err);
     // What it does not say is asked for by line where it is needed.
     place.write("found.toml", said.out.as_bytes());
     write_trace(&place, 10);

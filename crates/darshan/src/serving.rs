@@ -2,7 +2,7 @@
 
 use crate::finding;
 use crate::frame::{Component, Frame, FrameWriter, Item, Job, Module, Segment};
-use crate::header::why_refused;
+use crate::header::{truncation, why_refused};
 use crate::library::{Library, Log, RawModule, RawName};
 use rustix::process::{Resource, Rlimit};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -98,9 +98,10 @@ fn serve_frames<W: Write>(path: &Path, to: &mut FrameWriter<W>) -> Result<Fault>
     if log.is_null() {
         return Ok(Err(why_refused(path)));
     }
+    let truncated = truncation(path);
     let job = match job(&library, log) {
         Ok(job) => job,
-        Err(fault) => return Ok(Err(fault)),
+        Err(fault) => return Ok(Err(truncated.unwrap_or(fault))),
     };
     to.item(Item::Job(job))?;
     let modules = modules(&library, log);
@@ -108,6 +109,7 @@ fn serve_frames<W: Write>(path: &Path, to: &mut FrameWriter<W>) -> Result<Fault>
     for (module, index, kind) in &modules {
         let Some(kind) = kind else { continue };
         let (records, fault) = records(&library, log, module, *index, *kind, to)?;
+        let fault = fault.map(|fault| fault.text(truncated.as_deref(), module.version));
         to.item(Item::ModuleEnd { module: module.name.clone(), records, fault })?;
     }
     // At last, so that whoever reads the frames keeps only the names of records that it kept.
@@ -266,15 +268,41 @@ impl Drop for RawRecord {
     }
 }
 
+/// What ended the records of a module early.
+enum RecordsFault {
+    /// The library reads none of them.
+    None,
+    /// The library reads no further one.
+    Next,
+    /// What a record has or lacks.
+    Other(String),
+}
+
+impl RecordsFault {
+    /// `truncated` is why the log is not whole.
+    fn text(self, truncated: Option<&str>, version: u32) -> String {
+        let unreadable = match self {
+            Self::Other(fault) => return fault,
+            // It refuses versions that it does not know.
+            Self::None => format!(
+                "the library cannot read records of its version {version}: they are damaged, or a newer libdarshan-util is needed, which {} names",
+                finding::LIBRARY_VARIABLE
+            ),
+            Self::Next => "the library cannot read its next record, which is damaged".to_owned(),
+        };
+        truncated.map_or(unreadable, str::to_owned)
+    }
+}
+
 /// Records of a module and how many there were, and what ended them early.
 fn records<W: Write>(
     library: &Library,
     log: Log,
-    Module { name, version, .. }: &Module,
+    Module { name, .. }: &Module,
     index: c_int,
     kind: Kind,
     to: &mut FrameWriter<W>,
-) -> Result<(u64, Option<String>)> {
+) -> Result<(u64, Option<RecordsFault>)> {
     let prefix = match kind {
         Kind::Counters { prefix } | Kind::CountersInFile { prefix } => prefix,
         Kind::Lustre => "lustre_comp",
@@ -283,7 +311,10 @@ fn records<W: Write>(
     let columns = match (kind, library.columns(prefix)) {
         (Kind::Dxt, _) => None,
         (_, Some(columns)) => Some(columns),
-        (_, None) => return Ok((0, Some("the library does not say what its counters are".to_owned()))),
+        (_, None) => {
+            let fault = "the library does not say what its counters are".to_owned();
+            return Ok((0, Some(RecordsFault::Other(fault))));
+        }
     };
     let (counters, real) = columns.as_ref().map_or((0, 0), |columns| (columns.counters.len(), columns.real.len()));
     if let Some(columns) = columns {
@@ -296,17 +327,8 @@ fn records<W: Write>(
         match unsafe { (library.log_get_record)(log, index, &raw mut record) } {
             1 if !record.is_null() => {}
             0 => return Ok((count, None)),
-            // It refuses versions that it does not know.
-            _ if count == 0 => {
-                return Ok((
-                    count,
-                    Some(format!(
-                        "the library cannot read records of its version {version}; a newer libdarshan-util, named in {}, may",
-                        finding::LIBRARY_VARIABLE
-                    )),
-                ));
-            }
-            _ => return Ok((count, Some("the library cannot read its next record".to_owned()))),
+            _ if count == 0 => return Ok((count, Some(RecordsFault::None))),
+            _ => return Ok((count, Some(RecordsFault::Next))),
         }
         let record = RawRecord(record);
         match kind {
@@ -315,7 +337,7 @@ fn records<W: Write>(
             Kind::Lustre => lustre(&record, counters, to)?,
             Kind::Dxt => {
                 if let Err(fault) = dxt(library, index, &record, to)? {
-                    return Ok((count, Some(fault)));
+                    return Ok((count, Some(RecordsFault::Other(fault))));
                 }
             }
         }

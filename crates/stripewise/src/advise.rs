@@ -6,29 +6,30 @@
 //! both, and the one whose worse case is better is advised. Where in a file most requests lie is always open then: the range is that of all cases.
 
 mod activity;
+mod choosing;
 mod findings;
 mod inputs;
 mod judging;
+mod sentences;
 mod traced;
 
 pub use activity::BusyFile;
 pub use findings::{Finding, Weight};
 pub use inputs::{LogSummary, ModuleSummary};
-pub use judging::{Coarse, Moving, PredictedTime};
+pub use judging::{Coarse, Measured, Moving, PredictedTime};
 
-use crate::data_files::is_data;
 use crate::export::export_for;
 use crate::inputs::is_named;
 use crate::messages::printable;
 use crate::session::Session;
 use crate::site::{LoadSiteError, LoadedSite, load};
 use activity::Requests;
-use inputs::{Accesses, Read};
-use judging::{Judged, Variant};
+use choosing::{choose, may_be_data};
+use inputs::{Read, distinct};
+use judging::{Judged, Limits, Variant};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use stripewise_layout::ByteCount;
-use stripewise_layout::figures::{bytes, counted};
 use stripewise_planner::native::{Export, ExportError, check};
 use stripewise_planner::{Gain, PlanKey, PlanOptions, PlanRequest, PolicyName, RequestError, Sources, plan};
 use stripewise_trace::darshan::BIN_NAMES;
@@ -54,6 +55,17 @@ pub enum AdviseError {
     /// Accesses of several logs to one file cannot be added up.
     #[error(transparent)]
     Merge(#[from] MergeError),
+    /// [`AdviseOptions::max_files`] is 0.
+    #[error("at most 0 files leave nothing to lay out; give --max-files a number from 1 on")]
+    NoFiles,
+    /// [`AdviseOptions::worth_runs`] is no number of runs.
+    #[error(
+        "moving the data cannot be won back within {runs} runs; give --worth-runs a number above 0, for example 10"
+    )]
+    WorthRuns {
+        /// The number asked for.
+        runs: f64,
+    },
     /// Damaged logs of which nothing is left to advise upon.
     #[error("{logs}: no reads or writes are left of it: {missing}")]
     NothingLeft {
@@ -85,6 +97,23 @@ pub struct AdviseOptions {
     pub max_files: usize,
     /// Runs within which moving the data must be won back.
     pub worth_runs: f64,
+}
+
+impl AdviseOptions {
+    /// [`Self::least`] unless something else is asked for: 1 MiB.
+    pub const MIN_SIZE: ByteCount = ByteCount(1 << 20);
+    /// [`Self::max_files`] unless something else is asked for.
+    pub const MAX_FILES: usize = 64;
+    /// [`Self::worth_runs`] unless something else is asked for.
+    pub const WORTH_RUNS: f64 = 10.0;
+
+    fn check(&self) -> Result<(), AdviseError> {
+        if self.max_files == 0 {
+            return Err(AdviseError::NoFiles);
+        }
+        let is_number = self.worth_runs.is_finite() && self.worth_runs > 0.0;
+        if is_number { Ok(()) } else { Err(AdviseError::WorthRuns { runs: self.worth_runs }) }
+    }
 }
 
 /// Requests by size.
@@ -141,6 +170,8 @@ pub struct Advice {
     pub why: Vec<String>,
     /// What the layouts change, one sentence each.
     pub layout: Vec<String>,
+    /// What the logs measured of the files that were planned; `None` where they do not say it.
+    pub measured: Option<Measured>,
     /// Where the logs measured quite another time than is predicted for the files as they lie: one sentence.
     pub misfit: Option<String>,
     /// Against how the files lay, or what they get by default: time before over time after, less 1. `None`: no layout could be made.
@@ -185,22 +216,26 @@ const LISTED_FILES: usize = 10;
 ///
 /// [`AdviseError`].
 pub fn advise(session: &Session, options: &AdviseOptions) -> Result<Advice, AdviseError> {
+    options.check()?;
     let loaded = load(&options.site)?;
     check(&loaded.site)?;
-    let _waiting = session.voice().waiting("reading the logs");
+    let reading = session.voice().waiting("reading the logs");
     let (.., stripe_size) = loaded.site.default_layout();
-    let mut read = Read::new(&options.logs, LISTED_FILES, stripe_size, |path| {
-        may_be_data(path) || is_named(path, &options.prefixes)
-    })?;
+    let (logs, mut remarks) = distinct(&options.logs);
+    let mut read =
+        Read::new(&logs, LISTED_FILES, stripe_size, |path| may_be_data(path) || is_named(path, &options.prefixes))?;
     let region_size = loaded.servers.cluster.region_size;
     let first = read.accesses(region_size, Arrangement::Apart.even(), |_| true)?;
-    let mut remarks = std::mem::take(&mut read.remarks);
+    remarks.append(&mut read.remarks);
+    drop(reading);
+    let _planning = session.voice().waiting("planning");
     let chosen = choose(&read, &first, &loaded, options, &mut remarks)?;
     let (chosen, reason) = match chosen {
         Ok(chosen) => (chosen, None),
         Err(reason) => (Vec::new(), Some(reason)),
     };
     let coarse = chosen.iter().filter(|path| first.coarse.contains(*path)).count();
+    let partly = chosen.iter().filter(|path| first.partly.contains(*path)).count();
     let is_open = chosen.iter().any(|path| first.open.contains(path));
     let is_chosen = |path: &str| chosen.binary_search_by(|known| known.as_str().cmp(path)).is_ok();
     let mut cases = vec![Case { assumed: Arrangement::Apart.even(), files: first.files }];
@@ -211,129 +246,42 @@ pub fn advise(session: &Session, options: &AdviseOptions) -> Result<Advice, Advi
     let (judged, reason) = match reason {
         Some(reason) => (None, reason),
         None => match judge(&read, &cases, &loaded, options) {
-            Ok(judged) => (judged, String::new()),
+            Ok(mut judged) => {
+                if let Some(judged) = &mut judged {
+                    judged.limits = limits(&read, is_chosen, &judged.exported);
+                }
+                (judged, String::new())
+            }
             Err(ExportError::Request(error)) => return Err(error.into()),
             // No layout of the file system holds the files: the only answer of these that is advice.
-            Err(error @ ExportError::Refused { .. }) => (None, error.to_string()),
+            Err(ExportError::Refused { path, reason }) => (None, format!("{}: {reason}", printable(&path, false))),
             Err(error) => return Err(error.into()),
         },
     };
-    let files = Laid { coarse, files: chosen.len(), reason };
+    let files = Laid { coarse, partly, files: chosen.len(), reason };
     Ok(answer(read, judged, &files, &loaded, options, remarks))
+}
+
+/// What the logs measured of the files that are planned, and of those that get a layout.
+fn limits(read: &Read, is_chosen: impl Fn(&str) -> bool, exported: &Export) -> Limits {
+    let planned = read.measured(is_chosen);
+    let laid_out = match exported.refused.is_empty() {
+        true => planned,
+        false => read.measured(|path| exported.files.iter().any(|file| file.path == path)),
+    };
+    let has_others = exported.files.len() as u64 != read.activity.file_count;
+    Limits { planned, laid_out, run_s: read.activity.run_s, has_others }
 }
 
 /// The files that are laid out, or why none is.
 struct Laid {
-    /// Those of which only counters are known.
+    /// Those whose accesses are made from counters.
     coarse: usize,
+    /// Of them, those of which some requests are known.
+    partly: usize,
     files: usize,
     /// Empty where a layout could be made.
     reason: String,
-}
-
-/// Paths of the files that are laid out, in order, or why there are none.
-fn choose(
-    read: &Read,
-    accesses: &Accesses,
-    loaded: &LoadedSite,
-    options: &AdviseOptions,
-    remarks: &mut Vec<String>,
-) -> Result<Result<Vec<String>, String>, AdviseError> {
-    if accesses.files.is_empty() {
-        let Some(missing) = read.logs.iter().flat_map(|log| &log.missing).next() else {
-            return Ok(Err("the logs have no reads or writes".to_owned()));
-        };
-        let logs = options.logs.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-        return Err(AdviseError::NothingLeft { logs, missing: missing.clone() });
-    }
-    let is_large = |file: &&FileAccess| may_be_data(&file.path) && file.size_bytes >= options.least.0;
-    let mut chosen: Vec<&FileAccess> = if options.prefixes.is_empty() {
-        let large: Vec<&FileAccess> = accesses.files.iter().filter(is_large).collect();
-        let below: Vec<&FileAccess> = large.iter().copied().filter(|file| is_of_site(file, read, loaded)).collect();
-        match (&loaded.site.file.mount, below.is_empty() && !large.is_empty()) {
-            (Some(mount), true) => {
-                remarks.push(format!(
-                    "no file of the logs lies below {}, the site's mount: {} of the logs {} taken to lie there",
-                    mount.display(),
-                    counted(large.len(), "file", "files"),
-                    if large.len() == 1 { "is" } else { "are" }
-                ));
-                large
-            }
-            _ => below,
-        }
-    } else {
-        accesses.files.iter().filter(|file| is_named(&file.path, &options.prefixes)).collect()
-    };
-    if chosen.is_empty() {
-        let elsewhere = accesses.files.iter().filter(is_large).max_by_key(|file| asked_bytes(file));
-        let what = if let (true, Some(file)) = (options.prefixes.is_empty(), elsewhere) {
-            format!(
-                "no file of at least {} lies on {}, as the logs have it ({} lies on {}); name files with --file",
-                bytes(options.least.0),
-                loaded.site.fs.name,
-                printable(&file.path, false),
-                kinds_of(&file.path, read).join(", ")
-            )
-        } else if options.prefixes.is_empty() {
-            format!(
-                "its {} smaller than {} or no data; lower --least-size or name files with --file",
-                counted(accesses.files.len(), "file is", "files are"),
-                bytes(options.least.0)
-            )
-        } else {
-            format!("no path of its {} begins so", counted(accesses.files.len(), "file", "files"))
-        };
-        return Ok(Err(what));
-    }
-    chosen.sort_by_key(|file| std::cmp::Reverse(asked_bytes(file)));
-    let all: u128 = chosen.iter().map(|file| asked_bytes(file)).sum();
-    let beyond: u128 = chosen.iter().skip(options.max_files).map(|file| asked_bytes(file)).sum();
-    if chosen.len() > options.max_files {
-        remarks.push(format!(
-            "the {} files with the most bytes are laid out; the other {} move {:.1} % of all bytes (--max-files)",
-            options.max_files,
-            chosen.len() - options.max_files,
-            beyond as f64 * 100.0 / (all as f64).max(1.0)
-        ));
-        chosen.truncate(options.max_files);
-    }
-    let mut paths: Vec<String> = chosen.into_iter().map(|file| file.path.clone()).collect();
-    paths.sort();
-    Ok(Ok(paths))
-}
-
-fn may_be_data(path: &str) -> bool {
-    is_data(Path::new(path)) || has_no_name(path)
-}
-
-/// Whether a file stands by a number: one whose name the log lacks, or has replaced by its hash (`darshan-convert --obfuscate`).
-fn has_no_name(path: &str) -> bool {
-    ["darshan-", "dftracer-"].iter().any(|begin| path.starts_with(begin))
-        || (!path.is_empty() && path.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// Whether a file lies below the site's mount, or on a file system of its kind where the site names no mount.
-fn is_of_site(file: &FileAccess, read: &Read, loaded: &LoadedSite) -> bool {
-    if let Some(mount) = &loaded.site.file.mount {
-        return Path::new(&file.path).starts_with(mount);
-    }
-    let kinds = kinds_of(&file.path, read);
-    kinds.is_empty() || kinds.iter().any(|kind| kind.contains(loaded.site.fs.name))
-}
-
-/// The file systems on which the logs have this path.
-fn kinds_of<'a>(path: &str, read: &'a Read) -> Vec<&'a str> {
-    let mut kinds: Vec<&str> = read.darshan.iter().filter_map(|log| log.file_system_of(path)).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    kinds
-}
-
-/// Bytes of all requests on a file.
-fn asked_bytes(file: &FileAccess) -> u128 {
-    let counts = file.windows.iter().flat_map(|window| &window.regions).flat_map(|region| &region.counts);
-    counts.map(|(class, count)| u128::from(*count) * u128::from(file.class(*class).request_bytes)).sum()
 }
 
 /// Accesses of the chosen files under what is assumed where counters leave it open.
@@ -412,9 +360,8 @@ fn answer(
         metadata_s: activity.metadata_s,
         busiest_s: activity.busiest_s,
     };
-    let limit = activity.most_share();
     let answer = match &judged {
-        Some(judged) => judged.answer(laid.files, limit, &loaded.site, options.worth_runs),
+        Some(judged) => judged.answer(&loaded.site, options.worth_runs),
         None => Err(format!("leave it: {}", laid.reason)),
     };
     let change = answer.is_ok();
@@ -426,6 +373,7 @@ fn answer(
         answer,
         why: Vec::new(),
         layout: Vec::new(),
+        measured: None,
         misfit: None,
         gain: None,
         now: None,
@@ -444,15 +392,16 @@ fn answer(
         trace,
     };
     if let Some(judged) = judged {
-        (advice.why, advice.layout) = (judging::why(activity), judged.layout(&loaded.site));
-        advice.misfit = judged.misfit(activity);
+        (advice.why, advice.layout) = (judged.why(activity), judged.layout(&loaded.site));
+        (advice.measured, advice.misfit) = (judged.limits.planned, judged.misfit());
         advice.gain = Some(judged.gain());
         (advice.now, advice.advised) = (Some(judged.now()), Some(judged.advised()));
         advice.ideal = Some(judged.ideal());
         advice.moving = Some(judged.moving());
-        advice.coarse = (laid.coarse > 0).then(|| judged.coarse(laid.coarse, laid.files));
+        advice.coarse = (laid.coarse > 0).then(|| judged.coarse(laid.coarse, laid.partly, laid.files));
         advice.remarks.extend(judged.exported.notes.iter().cloned());
-        let refused = judged.exported.refused.iter().map(|file| format!("{}: {}", file.path, file.reason));
+        let refused = &judged.exported.refused;
+        let refused = refused.iter().map(|file| format!("{}: {}", printable(&file.path, false), file.reason));
         advice.remarks.extend(refused);
         advice.export = Some(judged.exported);
     }

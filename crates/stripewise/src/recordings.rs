@@ -61,7 +61,7 @@ impl Recordings {
                 let name = program.rsplit('/').next().unwrap_or(program).to_owned();
                 found.programs.push((name, log.processes()));
                 found.warnings.extend(faults);
-                found.traces.extend(log.trace.take());
+                found.traces.extend(log.take_trace());
                 found.logs.push(log);
             } else {
                 let trace = Trace::open(path)?;

@@ -435,8 +435,11 @@ pub fn read_stub(file: &File, path: &Path) -> Result<Option<Stub>> {
         return Ok(None);
     }
     let mut bytes = [0; STUB_BYTES];
-    if file.read_exact_at(&mut bytes, 0).is_err() {
-        return Ok(None);
+    match file.read_exact_at(&mut bytes, 0) {
+        // It was truncated meanwhile.
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        // Nobody may take it for an ordinary file whose text could not be read.
+        result => result.on("read", path)?,
     }
     Stub::parse(&bytes).map_err(|source| StoreError::Stub { path: path.to_owned(), source })
 }

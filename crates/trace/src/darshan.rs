@@ -16,6 +16,7 @@ mod sizes;
 mod tests;
 
 pub use counters::{DirectionCounters, Extreme, FileCounters, LevelCounters, LustreLayout, MpiCalls};
+pub use segments::PartlyTraced;
 pub use shares::{RankShare, Shares};
 pub use sizes::{BIN_NAMES, BINS, bin_of};
 
@@ -24,6 +25,7 @@ use crate::warning::Warning;
 use columns::Columns;
 use left_out::LeftOut;
 use segments::Segments;
+use shares::Traced;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -116,8 +118,12 @@ pub struct DarshanLog {
     pub timeline: Vec<[f64; 2]>,
     /// Requests, if the log has segments.
     pub trace: Option<Trace>,
-    /// Paths of [`Self::trace`].
+    /// Paths of files all of whose requests are in [`Self::trace`].
     pub traced: HashSet<String>,
+    /// Files some of whose requests are missing in [`Self::trace`], by path.
+    pub partly_traced: BTreeMap<String, PartlyTraced>,
+    /// Of shared files all of whose requests are known, by number: what each rank did.
+    by_rank: HashMap<u64, BTreeMap<u32, Traced>>,
     /// What is missing, one sentence each.
     pub missing: Vec<String>,
 }
@@ -131,6 +137,27 @@ impl DarshanLog {
         let mut reader = Reader::new(path);
         stripewise_darshan::read(path, |found| reader.take(found))?;
         reader.finish()
+    }
+
+    /// Takes out the requests that plans are made from: those of [`Self::traced`]. The counters say more of all other files.
+    pub fn take_trace(&mut self) -> Option<Trace> {
+        let mut trace = self.trace.take()?;
+        trace.disregard_data(|path| self.partly_traced.contains_key(path));
+        Some(trace)
+    }
+
+    /// As [`Self::shares`], of those files alone.
+    #[must_use]
+    pub fn shares_of(&self, is_wanted: impl Fn(&str) -> bool) -> Shares {
+        let (mut shares, processes) = (Shares::default(), self.processes());
+        for file in self.files.iter().filter(|file| is_wanted(&file.path)) {
+            let nearest = file.data_level().map(|(interface, _)| interface);
+            for (interface, level) in file.near_servers() {
+                let by_rank = self.by_rank.get(&file.id).filter(|_| nearest == Some(interface));
+                shares.add_file(&level, processes, by_rank);
+            }
+        }
+        shares
     }
 
     /// MPI processes, or 1.
@@ -175,6 +202,8 @@ impl Reader {
             timeline: vec![[0.0; 2]; TIMELINE_SLICES],
             trace: None,
             traced: HashSet::new(),
+            partly_traced: BTreeMap::new(),
+            by_rank: HashMap::new(),
             missing: Vec::new(),
         };
         Self {
@@ -372,10 +401,14 @@ impl Reader {
             return Err(stream(fault.into()));
         }
         for (id, by_rank) in self.segments.take_shared() {
-            if let Some((_, level)) = self.files.get(&id).and_then(FileCounters::data_level) {
-                self.log.shares.settle(level, &by_rank);
+            let Some((_, level)) = self.files.get(&id).and_then(FileCounters::data_level) else { continue };
+            if self.log.shares.settle(level, &by_rank) {
+                self.log.by_rank.insert(id, by_rank);
             }
         }
+        let requests = |id: u64, interface| Some(self.files.get(&id)?.level(interface)?.requests());
+        self.log.partly_traced = self.segments.partly_traced(requests);
+        self.log.missing.extend(partly_traced(&self.log.partly_traced));
         self.log.left_out = self.left_out.count(|id| self.files.contains_key(&id));
         let mut files: Vec<FileCounters> = self.files.into_values().collect();
         let nameless = files.iter_mut().filter(|file| file.path.is_empty());
@@ -396,8 +429,23 @@ impl Reader {
         let (trace, traced) =
             self.segments.finish(&self.log.path, &self.log.job, warnings).map_err(|e| stream(e.into()))?;
         (self.log.trace, self.log.traced) = (trace, traced);
+        self.log.traced.retain(|path| !self.log.partly_traced.contains_key(path));
         Ok(self.log)
     }
+}
+
+/// What is said of files some of whose requests are missing.
+fn partly_traced(files: &BTreeMap<String, PartlyTraced>) -> Option<String> {
+    let (path, PartlyTraced { segments, requests, .. }) = files.first_key_value()?;
+    let others = match files.len() - 1 {
+        0 => String::new(),
+        1 => " and some of those on 1 other file".to_owned(),
+        others => format!(" and some of those on {others} other files"),
+    };
+    Some(format!(
+        "DXT kept {segments} of the {requests} requests on {}{others}; where its memory was full, a larger DARSHAN_MODMEM helps",
+        path.escape_debug()
+    ))
 }
 
 /// What a file is called whose name the log lacks.

@@ -287,6 +287,13 @@ impl Trace {
         Self { manifest, processes, files, nodes, warnings, origin_unix_ns, duration, gives_back }
     }
 
+    /// From now on, files of those paths count as ones that no data moved to or from.
+    pub fn disregard_data(&mut self, is_meant: impl Fn(&str) -> bool) {
+        for file in self.files.iter_mut().filter(|file| is_meant(&file.path)) {
+            (file.has_posix_data, file.has_mpi_data) = (false, false);
+        }
+    }
+
     /// When the first call began, in nanoseconds since 1970-01-01 UTC; 0 for a trace without records.
     #[must_use]
     pub fn origin_unix_ns(&self) -> u64 {

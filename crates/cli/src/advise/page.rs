@@ -1,9 +1,10 @@
 //! The advice as a report: verdict, findings and the run in figures.
 
-use super::{capitalized, is_short, won_back};
+use super::{can_be_shown, capitalized, won_back};
 use anyhow::Result;
 use std::path::Path;
 use stripewise::advise::{Advice, AdviseOptions, Finding, LogSummary, PredictedTime, Weight};
+use stripewise::messages::printable;
 use stripewise::shell::quoted_path;
 use stripewise_layout::ByteCount;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
@@ -27,20 +28,31 @@ fn headline(advice: &Advice, options: &AdviseOptions, script: Option<&Path>) -> 
     let sentences = |facts: &mut dyn Iterator<Item = &String>| -> Vec<String> {
         facts.map(|fact| format!("{}.", capitalized(fact))).collect()
     };
+    let (measured, misfit) = misfit(advice).unzip();
     let decision = if advice.change { "Lay the files out again" } else { "Leave the files as they are" };
     Headline {
         apply: advice.change,
         decision: decision.to_owned(),
         reason: format!("{}.", capitalized(answer)),
-        measured: sentences(&mut advice.why.iter()),
+        measured: sentences(&mut advice.why.iter().chain(&measured)),
         predicted: sentences(
-            &mut advice.layout.iter().chain(advice.coarse.as_ref().map(|coarse| &coarse.text)).chain(&advice.misfit),
+            &mut advice.layout.iter().chain(advice.coarse.as_ref().map(|coarse| &coarse.text)).chain(&misfit),
         ),
         gain: advice.gain,
         over: "the files as they lie".to_owned(),
         predictions: predictions(advice),
         commands: if advice.change { commands(advice, options, script) } else { Vec::new() },
     }
+}
+
+/// What was measured where it does not fit the prediction, and what is said of the prediction: measured times stand apart from predicted ones.
+fn misfit(advice: &Advice) -> Option<(String, String)> {
+    let measured = advice.measured.filter(|_| advice.misfit.is_some())?;
+    let busiest = duration(measured.busiest_s);
+    Some((
+        format!("the busiest process spent {busiest} in reads and writes of the files that are planned"),
+        "the prediction for the files as they lie does not fit what was measured: the site's figures, or what ran next to the job, are not those of this log".to_owned(),
+    ))
 }
 
 fn predictions(advice: &Advice) -> Vec<Figure> {
@@ -75,15 +87,29 @@ fn commands(advice: &Advice, options: &AdviseOptions, script: Option<&Path>) -> 
         return vec![format!("sh {}", quoted_path(path))];
     }
     match &advice.export {
-        Some(export) if export.script.files.is_empty() && is_short(&export.script.text) => {
+        Some(export) if export.script.files.is_empty() && can_be_shown(export) => {
             vec![String::from_utf8_lossy(&export.script.text).into_owned()]
         }
-        _ => {
-            let logs = options.logs.iter().map(|path| quoted_path(path)).collect::<Vec<_>>().join(" ");
-            let site = quoted_path(&options.site);
-            vec![format!("stripewise advise {logs} --site {site} -o layout"), "sh layout/layout.sh".to_owned()]
-        }
+        _ => vec![format!("stripewise advise {} -o layout", words(options)), "sh layout/layout.sh".to_owned()],
     }
+}
+
+/// What has the same answer again, quoted for a shell.
+fn words(options: &AdviseOptions) -> String {
+    let AdviseOptions { logs, site, prefixes, least, max_files, worth_runs } = options;
+    let mut words: Vec<String> = logs.iter().map(|path| quoted_path(path)).collect();
+    words.push(format!("--site {}", quoted_path(site)));
+    words.extend(prefixes.iter().map(|prefix| format!("--file {}", quoted_path(prefix))));
+    if *least != AdviseOptions::MIN_SIZE {
+        words.push(format!("--least-size {least}"));
+    }
+    if *max_files != AdviseOptions::MAX_FILES {
+        words.push(format!("--max-files {max_files}"));
+    }
+    if *worth_runs != AdviseOptions::WORTH_RUNS {
+        words.push(format!("--worth-runs {worth_runs}"));
+    }
+    words.join(" ")
 }
 
 fn shown(finding: &Finding) -> Shown {
@@ -141,7 +167,7 @@ fn sizes(advice: &Advice) -> Table {
 fn files(advice: &Advice) -> Table {
     let rows = advice.files.iter().map(|file| {
         vec![
-            file.path.clone(),
+            printable(&file.path, false).into_owned(),
             bytes(file.read_bytes),
             bytes(file.write_bytes),
             grouped(file.requests as i64),

@@ -171,11 +171,6 @@ impl Requests {
 }
 
 impl Activity {
-    /// Most of the run time that a layout can save: it makes no metadata call faster. `None` where times are not known.
-    pub(super) fn most_share(&self) -> Option<f64> {
-        (self.run_s > 0.0 && self.busiest_s > 0.0).then(|| (self.most_data_s / self.run_s).min(1.0))
-    }
-
     /// Several logs of one program, which begin together: what ran side by side is added up.
     pub(super) fn of_all(mut logs: Vec<Self>) -> Self {
         let longest_s = logs.iter().map(|log| log.run_s).fold(0.0, f64::max);

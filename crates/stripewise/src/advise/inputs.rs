@@ -2,14 +2,16 @@
 
 use super::AdviseError;
 use super::activity::Activity;
+use super::judging::Measured;
 use super::traced::of_trace;
 use crate::trace_faults::impossible_requests;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use stripewise_darshan::Module;
 use stripewise_layout::ByteCount;
-use stripewise_trace::darshan::coarse::{Assumed, CoarseOptions, access};
+use stripewise_planner::MAX_REGIONS;
+use stripewise_trace::darshan::coarse::{Assumed, CoarseOptions, access, is_too_large};
 use stripewise_trace::darshan::{DarshanLog, FileCounters, LustreLayout, ModuleCounters};
 use stripewise_trace::reader::is_log;
 use stripewise_trace::{CountOptions, FileAccess, ProcessCount, Trace, count_together};
@@ -85,6 +87,8 @@ pub(super) struct Read {
     pub(super) activity: Activity,
     pub(super) darshan: Vec<DarshanLog>,
     traces: Vec<Trace>,
+    /// Positions of those whose requests alone say how long they took.
+    without_counters: Vec<usize>,
     /// Accesses by the traces, once they are counted.
     traced: Option<Vec<FileAccess>>,
     /// Of all logs together, once the accesses of all files are known.
@@ -97,8 +101,12 @@ pub(super) struct Accesses {
     pub(super) files: Vec<FileAccess>,
     /// Paths whose accesses are made from counters.
     pub(super) coarse: HashSet<String>,
+    /// Those of them of which some requests are known.
+    pub(super) partly: HashSet<String>,
     /// Those of them that depend on the arrangement.
     pub(super) open: HashSet<String>,
+    /// Paths of files that end behind what can be planned.
+    pub(super) too_large: BTreeSet<String>,
 }
 
 impl Read {
@@ -110,28 +118,65 @@ impl Read {
         is_data: impl Fn(&str) -> bool,
     ) -> Result<Self, AdviseError> {
         let (mut logs, mut darshan, mut traces) = (Vec::new(), Vec::new(), Vec::new());
+        let mut without_counters = Vec::new();
         let mut activities: Vec<Activity> = Vec::new();
         for path in paths {
             if is_log(path) {
                 let mut log = DarshanLog::read(path)?;
-                activities.push(match &log.trace {
+                let activity = match &log.trace {
                     // Counters were switched off.
-                    Some(trace) if log.totals.is_empty() => of_trace(trace, alignment, &is_data),
+                    Some(trace) if log.totals.is_empty() => {
+                        without_counters.push(traces.len());
+                        of_trace(trace, alignment, log.job.run_s, &is_data)
+                    }
                     _ => Activity::of_darshan(&log),
-                });
-                logs.push(summary_of_darshan(path, &log));
-                traces.extend(log.trace.take());
+                };
+                logs.push(summary_of_darshan(path, &log, activity.run_s));
+                activities.push(activity);
+                traces.extend(log.take_trace());
                 darshan.push(log);
             } else {
                 let trace = Trace::open(path)?;
-                activities.push(of_trace(&trace, alignment, &is_data));
+                activities.push(of_trace(&trace, alignment, 0.0, &is_data));
+                without_counters.push(traces.len());
                 logs.push(summary_of_trace(path, &trace));
                 traces.push(trace);
             }
         }
         let mut activity = Activity::of_all(activities);
         activity.files.truncate(listed_files);
-        Ok(Self { logs, activity, darshan, traces, traced: None, run: None, remarks: Vec::new() })
+        let (traced, run, remarks) = (None, None, Vec::new());
+        Ok(Self { logs, activity, darshan, traces, without_counters, traced, run, remarks })
+    }
+
+    /// What processes spent in reads and writes of files; `None` where a log does not say it.
+    pub(super) fn measured(&self, is_wanted: impl Fn(&str) -> bool) -> Option<Measured> {
+        let with_counters = || self.darshan.iter().filter(|log| !log.totals.is_empty());
+        let is_uncounted = |log: &DarshanLog| {
+            let mut wanted = log.traced.iter().filter(|path| is_wanted(path)).peekable();
+            let files = if wanted.peek().is_some() { &log.files[..] } else { &[] };
+            let counted: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+            wanted.any(|path| !counted.contains(path.as_str()))
+        };
+        if with_counters().any(is_uncounted) {
+            return None;
+        }
+        let counted = with_counters().map(|log| {
+            let shares = log.shares_of(&is_wanted);
+            (shares.busiest().time_s, shares.busiest().data_s, shares.most_data_s())
+        });
+        let traced = self.without_counters.iter().map(|number| {
+            let found = of_trace(&self.traces[*number], ByteCount(1), 0.0, &is_wanted);
+            (found.busiest_s, found.busiest_data_s, found.most_data_s)
+        });
+        let (mut longest_s, mut measured) = (0.0, Measured::default());
+        for (time_s, data_s, most_s) in counted.chain(traced) {
+            if time_s > longest_s {
+                (longest_s, measured.busiest_s) = (time_s, data_s);
+            }
+            measured.most_s = measured.most_s.max(most_s);
+        }
+        (measured.most_s > 0.0).then_some(measured)
     }
 
     /// The accesses of the files that are wanted, in order of path; the first time of all. All have one window, as long as the longest run, since
@@ -150,14 +195,23 @@ impl Read {
         let options = CoarseOptions { region_size, window_s, run_s: self.activity.run_s, class_limit: CLASS_LIMIT };
         let traced_windows = by_path.values().flatten().flat_map(|file| &file.windows);
         let traced_run = traced_windows.map(|window| window.processes.run).max_by_key(|run| run.processes);
-        let (mut coarse, mut open, mut counted) = (HashSet::new(), HashSet::new(), Counted::default());
+        let (mut coarse, mut partly, mut open) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let (mut too_large, mut counted) = (BTreeSet::new(), Counted::default());
         for log in &self.darshan {
             let is_wanted = |file: &&FileCounters| !log.traced.contains(&file.path) && is_wanted(&file.path);
             let mut is_coarse = false;
             for file in log.files.iter().filter(is_wanted) {
-                let Some((made, is_open)) = access(log, file, assumed, &options) else { continue };
+                let Some((made, is_open)) = access(log, file, assumed, &options) else {
+                    if is_too_large(log, file, region_size) {
+                        too_large.insert(file.path.clone());
+                    }
+                    continue;
+                };
                 if is_open {
                     open.insert(made.path.clone());
+                }
+                if log.partly_traced.contains_key(&made.path) {
+                    partly.insert(made.path.clone());
                 }
                 is_coarse = true;
                 coarse.insert(made.path.clone());
@@ -170,8 +224,12 @@ impl Read {
         // The first time of all files, of which later ones are some.
         let run = *self.run.get_or_insert_with(|| counted.together(traced_run));
         let mut files = Vec::with_capacity(by_path.len());
-        for parts in by_path.into_values() {
+        for (path, parts) in by_path {
             let mut file = FileAccess::merge(parts, CLASS_LIMIT)?;
+            if file.size_bytes.div_ceil(region_size.0) > MAX_REGIONS {
+                too_large.insert(path);
+                continue;
+            }
             for window in &mut file.windows {
                 // Windows of traces end with the trace's last request, those of counters with the run.
                 (window.start_s, window.end_s) = (0.0, window_s);
@@ -179,7 +237,8 @@ impl Read {
             }
             files.push(file);
         }
-        Ok(Accesses { files, coarse, open })
+        files.retain(|file| !too_large.contains(&file.path));
+        Ok(Accesses { files, coarse, partly, open, too_large })
     }
 
     fn traced(&mut self, region_size: ByteCount, window_s: f64) -> Result<&[FileAccess], AdviseError> {
@@ -205,6 +264,19 @@ impl Read {
         let files = self.darshan.iter().flat_map(|log| &log.files);
         files.filter_map(|file| Some((file.path.as_str(), file.lustre.as_ref()?))).collect()
     }
+}
+
+/// Every log once, and remarks on those that are named more than once: their requests would count as often.
+pub(super) fn distinct(logs: &[PathBuf]) -> (Vec<PathBuf>, Vec<String>) {
+    let (mut known, mut distinct, mut remarks) = (HashSet::new(), Vec::new(), Vec::new());
+    for path in logs {
+        if known.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
+            distinct.push(path.clone());
+        } else {
+            remarks.push(format!("{} is named more than once and counts once", path.display()));
+        }
+    }
+    (distinct, remarks)
 }
 
 /// Processes of logs that gave files of which only counters are known.
@@ -233,12 +305,12 @@ impl Counted {
     }
 }
 
-fn summary_of_darshan(path: &Path, log: &DarshanLog) -> LogSummary {
+fn summary_of_darshan(path: &Path, log: &DarshanLog, run_s: f64) -> LogSummary {
     LogSummary {
         path: path.to_owned(),
         program: log.job.command.trim().to_owned(),
         processes: log.processes(),
-        run_s: log.job.run_s,
+        run_s,
         requests_traced: log.trace.as_ref().map_or(0, Trace::event_count),
         modules: log.modules.iter().map(ModuleSummary::of).collect(),
         missing: log.missing.clone(),

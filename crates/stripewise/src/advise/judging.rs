@@ -1,10 +1,9 @@
-//! What layouts are predicted to bring in every case of what counters leave open, and the sentences that say so.
+//! What layouts are predicted to bring in every case of what counters leave open.
 
-use super::activity::Activity;
 use serde::Serialize;
 use std::collections::HashMap;
-use stripewise_layout::figures::{bytes, counted, duration, signed_percent};
-use stripewise_layout::{Placement, ServerClass};
+use stripewise_layout::Placement;
+use stripewise_layout::figures::duration;
 use stripewise_planner::native::{Export, ExportedFile, NativeLayout, Part, Turn, Whereabouts, drawings, mean};
 use stripewise_planner::site::Site;
 use stripewise_planner::{
@@ -13,13 +12,6 @@ use stripewise_planner::{
 use stripewise_trace::FileAccess;
 use stripewise_trace::darshan::LustreLayout;
 use stripewise_trace::darshan::coarse::{Arrangement, Assumed, Density};
-
-/// A gain below this is not worth a person's time.
-const MIN_GAIN: f64 = 0.03;
-/// Reads and writes that take a smaller share of the run are none to begin with.
-const MIN_SHARE: f64 = 0.01;
-/// By how much a prediction may differ from what was measured before it is said.
-const MISFIT: f64 = 3.0;
 
 /// A time that is predicted.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -43,6 +35,35 @@ impl std::fmt::Display for PredictedTime {
     }
 }
 
+impl PredictedTime {
+    /// The shortest and the longest time of its range.
+    fn ends(self) -> (f64, f64) {
+        (self.time_s * (1.0 - self.spread).max(0.0), self.time_s * (1.0 + self.spread))
+    }
+}
+
+/// What logs measured of some files.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Measured {
+    /// Seconds in reads and writes of the process that spent most time in I/O on them.
+    pub busiest_s: f64,
+    /// Seconds that no process spent more of in reads and writes of them.
+    pub most_s: f64,
+}
+
+/// What limits a gain: a layout saves no more than was spent.
+#[derive(Default)]
+pub(super) struct Limits {
+    /// Of all files that were planned.
+    pub(super) planned: Option<Measured>,
+    /// Of those that get a layout.
+    pub(super) laid_out: Option<Measured>,
+    pub(super) run_s: f64,
+    /// The program has other files as well.
+    pub(super) has_others: bool,
+}
+
 /// What it costs to bring files that exist into their layouts.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
@@ -61,8 +82,10 @@ pub struct Moving {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Coarse {
-    /// Files of which only counters are known.
+    /// Files whose accesses are made from counters.
     pub files: usize,
+    /// Of them, those of which DXT has some of the requests.
+    pub partly: usize,
     /// Of so many that are laid out.
     pub of_files: usize,
     /// The least gain in the cases that were tried, without the prediction's own spread.
@@ -95,11 +118,13 @@ pub(super) struct Now {
     files: Vec<Whereabouts>,
     /// Of how many of them a log says it.
     known: usize,
+    /// Of how many of them a log says how they lay on a file system of another kind.
+    elsewhere: usize,
 }
 
 /// Predictions in one case.
-struct Times {
-    assumed: Assumed,
+pub(super) struct Times {
+    pub(super) assumed: Assumed,
     now: Throughput,
     advised: Throughput,
     /// Of the plan that the file system cannot express wholly.
@@ -107,19 +132,28 @@ struct Times {
 }
 
 impl Times {
-    fn gain(&self) -> Gain {
+    pub(super) fn gain(&self) -> Gain {
         Gain::of(self.advised, self.now, self.now == self.advised)
+    }
+
+    /// The same if I/O as the files lie takes what was measured, and with the layouts as long as the range allows.
+    fn least_gain(&self, measured: &Measured) -> f64 {
+        let (_, longest_s) = PredictedTime::from(self.advised).ends();
+        if self.gain().is_none() || longest_s <= 0.0 { f64::INFINITY } else { measured.most_s / longest_s - 1.0 }
     }
 }
 
 /// The layouts that are advised, and what they do in every case.
 pub(super) struct Judged {
-    plan: Plan,
     pub(super) exported: Export,
-    times: Vec<Times>,
+    pub(super) times: Vec<Times>,
     moving: PredictedTime,
     /// How many of the files' present layouts a log says.
-    known_layouts: usize,
+    pub(super) known_layouts: usize,
+    /// How many layouts a log says that are those of another kind of file system.
+    pub(super) foreign_layouts: usize,
+    /// Nothing, until it is known what was measured.
+    pub(super) limits: Limits,
 }
 
 /// The cases besides each rank working in a part of its own with requests everywhere alike.
@@ -136,9 +170,12 @@ pub(super) fn others(is_coarse: bool, is_open: bool) -> Vec<Assumed> {
 
 /// How each file lies: as its run's log says, otherwise as the site's files do by default.
 pub(super) fn layouts_now(site: &Site, files: &[FileAccess], lustre: &HashMap<&str, &LustreLayout>) -> Now {
-    let mut known = 0;
+    let (mut known, mut elsewhere) = (0, 0);
+    let is_logged = site.fs.has_logged_layouts;
     let layout = |(number, file): (usize, &FileAccess)| {
-        let found = lustre.get(file.path.as_str()).and_then(|layout| of_lustre(site, layout, number));
+        let said = lustre.get(file.path.as_str());
+        elsewhere += usize::from(said.is_some() && !is_logged);
+        let found = said.filter(|_| is_logged).and_then(|layout| of_lustre(site, layout, number));
         known += usize::from(found.is_some());
         match found {
             Some(layout) => Whereabouts::Known(layout.placement(file.region_size, file.size_bytes)),
@@ -146,7 +183,7 @@ pub(super) fn layouts_now(site: &Site, files: &[FileAccess], lustre: &HashMap<&s
         }
     };
     let files = files.iter().enumerate().map(layout).collect();
-    Now { files, known }
+    Now { files, known, elsewhere }
 }
 
 /// On the site's targets of those numbers; where the site has others, on as many.
@@ -200,7 +237,8 @@ pub(super) fn best(
         }
         let moving = moving(first, &advised(first), &exported);
         // The same files lie the same way in every case.
-        let judged = Judged { plan, exported, times, moving, known_layouts: first.now.known };
+        let (known_layouts, foreign_layouts) = (first.now.known, first.now.elsewhere);
+        let judged = Judged { exported, times, moving, known_layouts, foreign_layouts, limits: Limits::default() };
         let worst = judged.gain().expected;
         if best.as_ref().is_none_or(|(known, _)| worst > *known) {
             best = Some((worst, judged));
@@ -234,7 +272,9 @@ impl Judged {
     /// Expected of the worse arrangement, with the range of all cases.
     pub(super) fn gain(&self) -> Gain {
         let gains = || self.times.iter().map(Times::gain);
-        let low = gains().map(|gain| gain.low).fold(f64::INFINITY, f64::min);
+        let measured = self.limits.planned.iter();
+        let by_measured = measured.flat_map(|measured| self.times.iter().map(|times| times.least_gain(measured)));
+        let low = gains().map(|gain| gain.low).chain(by_measured).fold(f64::INFINITY, f64::min);
         let high = gains().map(|gain| gain.high).fold(f64::NEG_INFINITY, f64::max);
         Gain { low, expected: self.worst().gain().expected, high }
     }
@@ -258,10 +298,21 @@ impl Judged {
         self.worst().ideal.into()
     }
 
-    /// What a run saves: at the low end, as expected, at the high end.
-    fn saved_s(&self) -> [f64; 3] {
+    /// What a run saves: at the low end, as expected, at the high end. Of a shorter time than is predicted, which was measured, the same share.
+    pub(super) fn saved_s(&self) -> [f64; 3] {
         let (gain, advised_s) = (self.gain(), self.advised().time_s);
-        [gain.low, gain.expected, gain.high].map(|share| share * advised_s)
+        let spent_s = self.limits.laid_out.map_or(f64::INFINITY, |measured| measured.most_s);
+        [gain.low, gain.expected, gain.high].map(|gain| {
+            let before_s = (advised_s * (1.0 + gain)).min(spent_s);
+            let after_s = if gain > -1.0 { before_s / (1.0 + gain) } else { advised_s };
+            before_s - after_s
+        })
+    }
+
+    /// What was measured, if it is less than the layouts are predicted to take at least.
+    pub(super) fn measured_below_advised(&self) -> Option<f64> {
+        let (shortest_s, _) = self.advised().ends();
+        self.limits.planned.map(|measured| measured.most_s).filter(|most_s| *most_s < shortest_s)
     }
 
     pub(super) fn moving(&self) -> Moving {
@@ -275,163 +326,6 @@ impl Judged {
             most_runs: runs(time.time_s * (1.0 + time.spread), least_s),
         }
     }
-
-    /// The answer in one sentence; an error where it is to leave the files. `limit`: share of the run that I/O takes at most.
-    pub(super) fn answer(
-        &self,
-        files: usize,
-        limit: Option<f64>,
-        site: &Site,
-        worth_runs: f64,
-    ) -> Result<String, String> {
-        let (title, gain, moving) = (site.fs.title, self.gain(), self.moving());
-        let range = format!("{} .. {}", signed_percent(gain.low), signed_percent(gain.high));
-        if let Some(share) = limit.filter(|share| *share < MIN_SHARE) {
-            return Err(format!(
-                "leave it: no process spends more than {:.2} % of the run in reads and writes, so no layout can win more",
-                share * 100.0
-            ));
-        }
-        if gain.expected < MIN_GAIN {
-            return Err(format!(
-                "leave it: no layout of {title} is predicted to gain {} or more",
-                signed_percent(MIN_GAIN)
-            ));
-        }
-        if gain.low <= 0.0 {
-            let expected = signed_percent(gain.expected);
-            return Err(format!(
-                "leave it: the predicted gain of {expected} is within the prediction's range ({range})"
-            ));
-        }
-        let [least_s, saved_s, most_s] = self.saved_s();
-        if moving.runs.is_none_or(|runs| runs > worth_runs) {
-            return Err(format!(
-                "leave it: a run would save {} ({} .. {}), and moving {} takes {}, more than {worth_runs} runs win back",
-                duration(saved_s),
-                duration(least_s),
-                duration(most_s),
-                bytes(moving.bytes),
-                moving.time
-            ));
-        }
-        Ok(format!(
-            "lay out {} again on {title}: I/O is predicted to take {} instead of {} ({}, {range})",
-            counted(files, "file", "files"),
-            self.advised(),
-            self.now(),
-            signed_percent(gain.expected)
-        ))
-    }
-
-    /// One sentence where the log measured quite another time than is predicted for the files as they lie.
-    pub(super) fn misfit(&self, of: &Activity) -> Option<String> {
-        let (predicted, measured) = (self.now(), of.busiest_data_s);
-        let is_off = measured > 0.0 && !(1.0 / MISFIT..MISFIT).contains(&(predicted.time_s / measured));
-        is_off.then(|| {
-            format!(
-                "the busiest process spent {} in reads and writes, but {} are predicted for the files as they lie: the site's figures, or what ran next to the job, do not fit this log",
-                duration(measured),
-                predicted
-            )
-        })
-    }
-
-    pub(super) fn coarse(&self, files: usize, of_files: usize) -> Coarse {
-        let range = |times: &mut dyn Iterator<Item = &Times>| {
-            times
-                .map(|times| times.gain().expected)
-                .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), gain| (least.min(gain), most.max(gain)))
-        };
-        let (least_gain, most_gain) = range(&mut self.times.iter());
-        let even: Vec<&Times> = self.times.iter().filter(|times| times.assumed.density == Density::Even).collect();
-        let (least_skewed, most_skewed) =
-            range(&mut self.times.iter().filter(|times| times.assumed.density != Density::Even));
-        let known = if files == of_files {
-            "only counters are known, not the requests".to_owned()
-        } else {
-            format!("of {files} of {of_files} files only counters are known, not the requests")
-        };
-        let order = match even[..] {
-            [apart, together] => format!(
-                "the gain is {} if ranks work in parts of their own, and {} if they go through the files side by side",
-                signed_percent(apart.gain().expected),
-                signed_percent(together.gain().expected)
-            ),
-            _ => format!(
-                "they decide the order, and the gain is {} if requests are spread evenly over the files",
-                signed_percent(even[0].gain().expected)
-            ),
-        };
-        let text = format!(
-            "{known}: {order}; if two thirds of the requests lie in one half, it is {} to {}; a run with DXT (DXT_ENABLE_IO_TRACE=1) decides it",
-            signed_percent(least_skewed),
-            signed_percent(most_skewed)
-        );
-        Coarse { files, of_files, least_gain, most_gain, orders: even.len(), text }
-    }
-
-    /// What the layouts change.
-    pub(super) fn layout(&self, site: &Site) -> Vec<String> {
-        let holding = |placement: &Placement| {
-            let layouts = placement.layouts.iter().flat_map(|layout| layout.stripes());
-            let mut servers: Vec<u16> = layouts.map(|stripe| stripe.server.0).collect();
-            servers.sort_unstable();
-            servers.dedup();
-            servers.len()
-        };
-        let targets = self.exported.files.iter().map(|file| holding(&file.placement)).max().unwrap_or(0);
-        let (_, default, stripe) = site.default_layout();
-        let before = match self.known_layouts {
-            0 => format!(
-                "files get {} of {} by default",
-                counted(default, site.fs.target, &format!("{}s", site.fs.target)),
-                bytes(stripe.0)
-            ),
-            known => format!("the layouts that {} had in the run are known", counted(known, "file", "files")),
-        };
-        let mut found =
-            vec![format!("{before}; the layout puts a file on up to {targets} of the site's {}", site.targets.len())];
-        let of_class = |class| self.plan.servers.iter().filter(move |server| server.class == class);
-        let sum = |class| of_class(class).map(|server| server.used_bytes).fold(0u64, u64::saturating_add);
-        let (fast, slow) = (sum(ServerClass::Ssd), sum(ServerClass::Hdd));
-        if fast > 0 && slow > 0 {
-            found.push(format!(
-                "{} of {} go to the {} fast targets",
-                bytes(fast),
-                bytes(fast.saturating_add(slow)),
-                of_class(ServerClass::Ssd).count()
-            ));
-        }
-        found
-    }
-}
-
-/// The measured facts that decide.
-pub(super) fn why(of: &Activity) -> Vec<String> {
-    let mut why = Vec::new();
-    if let Some(share) = of.most_share() {
-        why.push(format!(
-            "no process spends more than {:.1} % of the run ({}) in reads and writes: no layout can save more",
-            share * 100.0,
-            duration(of.run_s)
-        ));
-    }
-    let (reads, writes) = (of.read.bytes as f64, of.write.bytes as f64);
-    let (word, most) = if reads >= writes { ("read", &of.read) } else { ("written", &of.write) };
-    if let Some(mean) = most.bytes.checked_div(most.count) {
-        let random = match most.ordered {
-            0 => String::new(),
-            ordered => format!(", {:.0} % of them forward", most.forward as f64 * 100.0 / ordered as f64),
-        };
-        why.push(format!(
-            "{} of the {} are {word}, in requests of {} on average{random}",
-            bytes(most.bytes),
-            bytes(of.read.bytes.saturating_add(of.write.bytes)),
-            bytes(mean)
-        ));
-    }
-    why
 }
 
 #[cfg(test)]

@@ -47,12 +47,12 @@ struct Gathered {
     files: Vec<OfFile>,
 }
 
-/// `is_data` says by its path whether a file is the program's; requests off multiples of `alignment` are unaligned. Sums end at the most there
-/// is, since sizes in damaged records may be anything.
-pub(super) fn of_trace(trace: &Trace, alignment: ByteCount, is_data: impl Fn(&str) -> bool) -> Activity {
+/// `is_data` says by its path whether a file is the program's; requests off multiples of `alignment` are unaligned. The run is the trace's, or longer
+/// where the log of the job says so. Sums end at the most there is, since sizes in damaged records may be anything.
+pub(super) fn of_trace(trace: &Trace, alignment: ByteCount, job_s: f64, is_data: impl Fn(&str) -> bool) -> Activity {
     let processes = (trace.processes.len() as u32).max(trace.mpi_size()).max(1);
     let activity = Activity {
-        run_s: trace.duration().seconds(),
+        run_s: trace.duration().seconds().max(job_s),
         processes,
         timeline: vec![[0.0; 2]; TIMELINE_SLICES],
         alignment: alignment.0.max(1),

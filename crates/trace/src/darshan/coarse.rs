@@ -87,7 +87,23 @@ pub struct CoarseOptions {
 /// Files beyond this many regions are not planned, so no accesses are made for them.
 const MAX_REGIONS: u64 = 1 << 24;
 
-/// Accesses of a file, and whether they depend on the arrangement. `None` without reads and writes.
+/// Whether the requests of a file reach beyond what can be planned in such regions.
+#[must_use]
+pub fn is_too_large(log: &DarshanLog, file: &FileCounters, region_size: ByteCount) -> bool {
+    let extent = file.data_level().map_or(0, |(_, level)| extent(log, file, level));
+    extent.div_ceil(region_size.0.max(1)) > MAX_REGIONS
+}
+
+/// The size that a file had at least.
+fn extent(log: &DarshanLog, file: &FileCounters, level: &LevelCounters) -> u64 {
+    let counted = level.read.end.max(level.write.end);
+    // MPI-IO counts no offsets: the file is taken to be as long as what was read or written once.
+    let counted = if counted > 0 { counted } else { level.read.bytes.max(level.write.bytes) };
+    // Segments that are some of the requests say where these are.
+    log.partly_traced.get(&file.path).map_or(counted, |partly| partly.end.max(counted))
+}
+
+/// Accesses of a file, and whether they depend on the arrangement. `None` without reads and writes, and of files that are too large.
 #[must_use]
 pub fn access(
     log: &DarshanLog,
@@ -96,7 +112,7 @@ pub fn access(
     options: &CoarseOptions,
 ) -> Option<(FileAccess, bool)> {
     let (interface, level) = file.data_level()?;
-    let shape = Shape::of(level, options.region_size.0)?;
+    let shape = Shape::of(extent(log, file, level), level.ranks, options.region_size.0)?;
     let Assumed { arrangement, density } = assumed;
     let mut spread = Spread { density, classes: Classes::default(), requests: Vec::new(), regions: BTreeMap::new() };
     let mut depends = false;
@@ -215,13 +231,10 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(level: &LevelCounters, region: u64) -> Option<Self> {
-        let counted = level.read.end.max(level.write.end);
-        // MPI-IO counts no offsets: the file is taken to be as long as what was read or written once.
-        let extent = if counted > 0 { counted } else { level.read.bytes.max(level.write.bytes) };
+    fn of(extent: u64, ranks: u32, region: u64) -> Option<Self> {
         let regions = extent.div_ceil(region);
         let is_plannable = extent > 0 && regions <= MAX_REGIONS;
-        is_plannable.then(|| Self { extent, region, regions, ranks: level.ranks.max(1) })
+        is_plannable.then(|| Self { extent, region, regions, ranks: ranks.max(1) })
     }
 
     /// Bytes before the end of a region.

@@ -130,7 +130,7 @@ impl Columns {
                 end_s: seconds(places.end),
             }
         };
-        LevelCounters {
+        let mut level = LevelCounters {
             read: direction(&self.directions[0]),
             write: direction(&self.directions[1]),
             opens: sum(&self.opens),
@@ -149,7 +149,12 @@ impl Columns {
             is_shared,
             slowest: extreme(&self.slowest),
             fastest: extreme(&self.fastest),
+        };
+        if !is_shared {
+            let own = Extreme { rank: u32::try_from(rank).ok(), time_s: level.time_s(), bytes: level.bytes() };
+            (level.slowest, level.fastest) = (own, own);
         }
+        level
     }
 
     pub(super) fn mpi_calls(&self, counters: &[i64]) -> MpiCalls {

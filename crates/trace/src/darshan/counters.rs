@@ -2,6 +2,7 @@
 
 use super::Interface;
 use super::sizes::BINS;
+use std::borrow::Cow;
 use stripewise_darshan::Component;
 use stripewise_layout::Direction;
 
@@ -107,13 +108,13 @@ pub struct LevelCounters {
     pub ranks: u32,
     /// All ranks opened it and their counters were added up.
     pub is_shared: bool,
-    /// The rank that took longest, of shared files.
+    /// The rank that took longest.
     pub slowest: Extreme,
     /// The rank that took least, of shared files.
     pub fastest: Extreme,
 }
 
-/// A rank at one end of all that share a file.
+/// A rank at one end of all that access a file.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Extreme {
     /// Which; `None` where the log does not say it.
@@ -267,6 +268,20 @@ impl FileCounters {
     pub fn data_level(&self) -> Option<(Interface, &LevelCounters)> {
         let nearest = [Interface::Posix, Interface::Stdio, Interface::MpiIo].into_iter();
         nearest.filter_map(|one| Some((one, self.level(one)?))).find(|(_, level)| level.requests() > 0)
+    }
+
+    /// What the interfaces count that are nearest to the servers: POSIX, streams, and MPI-IO where POSIX has no requests.
+    pub(super) fn near_servers(&self) -> Vec<(Interface, Cow<'_, LevelCounters>)> {
+        let posix = self.level(Interface::Posix);
+        let direct = [Interface::Posix, Interface::Stdio].into_iter();
+        let mut found: Vec<_> = direct.filter_map(|one| Some((one, Cow::Borrowed(self.level(one)?)))).collect();
+        let mpi = self.level(Interface::MpiIo).filter(|_| posix.is_none_or(|posix| posix.requests() == 0));
+        found.extend(mpi.map(|mpi| match posix {
+            // Its driver opens the file by POSIX.
+            Some(_) => (Interface::MpiIo, Cow::Owned(mpi.without_metadata())),
+            None => (Interface::MpiIo, Cow::Borrowed(mpi)),
+        }));
+        found
     }
 
     /// Bytes that moved, as [`Self::data_level`] counts them.

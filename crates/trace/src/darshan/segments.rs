@@ -4,6 +4,7 @@
 //! there. Beyond [`HELD_BYTES`] slots go to files that have no name any more, and are mapped.
 #![allow(unsafe_code, reason = "files that nobody else can reach are mapped")]
 
+use super::Interface;
 use super::shares::Traced;
 use crate::slots::SlotBuffer;
 use crate::trace::{ClockFacts, ProcessSource, Slots, Trace, decode_at};
@@ -78,15 +79,43 @@ struct Current {
     key: FileKey,
     is_mpi: bool,
     writes_left: u64,
-    /// The file, if its counters do not tell ranks apart.
-    shared: Option<u64>,
+    id: u64,
+    /// Its counters do not tell ranks apart.
+    is_shared: bool,
+}
+
+/// What there is of a file.
+#[derive(Default)]
+struct OfFile {
+    name: String,
+    posix: u64,
+    mpi: u64,
+    /// Behind the last byte that a segment accesses.
+    end: u64,
+}
+
+impl OfFile {
+    fn path(&self, id: u64) -> String {
+        if self.name.is_empty() { super::nameless_path(id) } else { self.name.clone() }
+    }
+}
+
+/// A file with fewer segments than requests: DXT's memory was full, or it was set to leave some out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartlyTraced {
+    /// Its segments.
+    pub segments: u64,
+    /// Its requests, by its counters.
+    pub requests: u64,
+    /// Behind the last byte that a segment accesses.
+    pub end: u64,
 }
 
 #[derive(Default)]
 pub(super) struct Segments {
     processes: BTreeMap<(String, i64), Gathered>,
     current: Option<Current>,
-    names: HashMap<u64, String>,
+    files: HashMap<u64, OfFile>,
     held_bytes: usize,
     /// Of files whose counters do not tell ranks apart.
     shared: HashMap<u64, BTreeMap<u32, Traced>>,
@@ -108,11 +137,11 @@ impl Segments {
             self.current = None;
             return;
         }
-        self.names.entry(id).or_default();
+        self.files.entry(id).or_default();
         let process = (host.to_owned(), rank);
         let begin = || Gathered { is_in_order: true, ..Gathered::default() };
         let key = self.processes.entry(process.clone()).or_insert_with(begin).key(id);
-        self.current = Some(Current { process, key, is_mpi, writes_left: writes, shared: is_shared.then_some(id) });
+        self.current = Some(Current { process, key, is_mpi, writes_left: writes, id, is_shared });
     }
 
     /// What each rank did to files whose counters do not tell ranks apart.
@@ -125,15 +154,29 @@ impl Segments {
     }
 
     pub(super) fn name(&mut self, id: u64, name: String) {
-        if let Some(known) = self.names.get_mut(&id) {
-            *known = name;
+        if let Some(known) = self.files.get_mut(&id) {
+            known.name = name;
         }
+    }
+
+    /// By path the files with fewer segments than `requests` says by number and interface.
+    pub(super) fn partly_traced(
+        &self,
+        requests: impl Fn(u64, Interface) -> Option<u64>,
+    ) -> BTreeMap<String, PartlyTraced> {
+        let of_file = |(id, file): (&u64, &OfFile)| {
+            let (interface, segments) =
+                if file.posix > 0 { (Interface::Posix, file.posix) } else { (Interface::MpiIo, file.mpi) };
+            let requests = requests(*id, interface).filter(|requests| segments < *requests)?;
+            Some((file.path(*id), PartlyTraced { segments, requests, end: file.end }))
+        };
+        self.files.iter().filter_map(of_file).collect()
     }
 
     pub(super) fn take(&mut self, segments: &mut dyn Iterator<Item = Segment>) -> Result<()> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let Some(process) = self.processes.get_mut(&current.process) else { return Ok(()) };
-        let mut traced = Traced::default();
+        let (mut traced, mut last) = (Traced::default(), 0);
         for segment in segments {
             let is_write = current.writes_left > 0;
             current.writes_left = current.writes_left.saturating_sub(1);
@@ -145,6 +188,9 @@ impl Segments {
                 (true, true) => Call::MpiWriteAt,
             };
             let offset = u64::try_from(segment.offset).map_or(NO_OFFSET, FileOffset);
+            if offset != NO_OFFSET {
+                last = last.max(offset.0.saturating_add(bytes));
+            }
             let (start, end) = (nanoseconds(segment.start_s), nanoseconds(segment.end_s.max(segment.start_s)));
             traced.requests += 1;
             traced.bytes = traced.bytes.saturating_add(bytes);
@@ -154,8 +200,12 @@ impl Segments {
             process.events.push_event(&RawEvent::new(call, current.key, offset, bytes, Ticks(start), Ticks(end)));
             self.held_bytes += SLOT_BYTES;
         }
-        if let (Some(id), Ok(rank)) = (current.shared, u32::try_from(current.process.1)) {
-            self.shared.entry(id).or_default().entry(rank).or_default().add(&traced);
+        if let Some(file) = self.files.get_mut(&current.id) {
+            *(if current.is_mpi { &mut file.mpi } else { &mut file.posix }) += traced.requests;
+            file.end = file.end.max(last);
+        }
+        if let (true, Ok(rank)) = (current.is_shared, u32::try_from(current.process.1)) {
+            self.shared.entry(current.id).or_default().entry(rank).or_default().add(&traced);
         }
         if self.held_bytes >= HELD_BYTES {
             self.held_bytes = 0;
@@ -174,12 +224,9 @@ impl Segments {
         if self.processes.is_empty() {
             return Ok((None, HashSet::new()));
         }
-        let names = self.names;
-        let name = |id: &u64| match names.get(id) {
-            Some(name) if !name.is_empty() => name.clone(),
-            _ => super::nameless_path(*id),
-        };
-        let traced = names.keys().map(name).collect();
+        let files = self.files;
+        let name = |id: &u64| files.get(id).map_or_else(|| super::nameless_path(*id), |file| file.path(*id));
+        let traced = files.iter().map(|(id, file)| file.path(*id)).collect();
         let program = job.command.split_whitespace().next().unwrap_or_default();
         // A program outside MPI counts as one process of rank 0.
         let mpi_size = u32::try_from(job.processes).unwrap_or(0);

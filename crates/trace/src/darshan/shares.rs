@@ -85,11 +85,21 @@ impl Shares {
         self.shared_data_s += times * most_data_s(level);
     }
 
-    /// Puts the requests of all ranks in the place of a shared record; nothing where some of them are missing.
-    pub(super) fn settle(&mut self, level: &LevelCounters, by_rank: &BTreeMap<u32, Traced>) {
+    /// What a file's records add, those of all ranks together; `by_rank` where all requests are known.
+    pub(super) fn add_file(&mut self, level: &LevelCounters, processes: u32, by_rank: Option<&BTreeMap<u32, Traced>>) {
+        // Of several records of one rank each, the slowest is known as of a shared one.
+        let only = level.slowest.rank.filter(|_| !level.is_shared && level.ranks == 1);
+        self.add(only.map_or(-1, i64::from), processes, level);
+        if let Some(by_rank) = by_rank {
+            self.settle(level, by_rank);
+        }
+    }
+
+    /// Puts the requests of all ranks in the place of a shared record. Says whether none is missing; nothing changes otherwise.
+    pub(super) fn settle(&mut self, level: &LevelCounters, by_rank: &BTreeMap<u32, Traced>) -> bool {
         let traced: u64 = by_rank.values().map(|traced| traced.requests).sum();
         if !level.is_shared || traced != level.requests() {
-            return;
+            return false;
         }
         self.add_shared(level, -1.0);
         let metadata_s = level.metadata_s / f64::from(self.processes.max(1));
@@ -100,6 +110,7 @@ impl Shares {
             *own = own.plus(share, 1.0);
             *self.own_data_s.entry(*rank).or_default() += traced.data_s;
         }
+        true
     }
 
     /// The rank that spends most time in I/O, as far as the log tells them apart.

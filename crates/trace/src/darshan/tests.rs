@@ -1,3 +1,4 @@
+mod partly;
 mod shares;
 
 use super::coarse::{Arrangement, CoarseOptions, Density, access};
