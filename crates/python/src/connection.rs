@@ -2,7 +2,7 @@
 
 use crate::brokers;
 use crate::failure::{failed, of_file, os_error};
-use crate::forking::under_way;
+use crate::requests::under_way;
 use pyo3::prelude::*;
 use rustix::io::Errno;
 use std::collections::HashMap;

@@ -4,7 +4,7 @@
 //! the kernel has it for the descriptor of an ordinary file. `read_at` and `write_at` need no turn.
 
 use crate::failure::{of_file, of_system};
-use crate::forking::under_way;
+use crate::requests::under_way;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;

@@ -1,15 +1,14 @@
 //! Forks. `os.register_at_fork` calls these, and Python calls no other code of the process between them.
 //!
 //! A child has its parent's memory and none of its threads, so no lock may be held when memory is copied: the clients take theirs, and requests under way
-//! are waited for ([`under_way`]), whose threads need no interpreter to end. The child is then a process of its own to the store and uses what is open.
+//! are waited for ([`requests`]), whose threads need no interpreter to end. The child is then a process of its own to the store and uses what is open.
 
 use crate::connection;
+use crate::requests;
 use pyo3::prelude::*;
 use std::cell::RefCell;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::RwLockWriteGuard;
 use stripewise_store::client::{self, Child, Client};
-
-static REQUESTS: RwLock<()> = RwLock::new(());
 
 thread_local! {
     /// Of the fork that this thread is about to make.
@@ -21,16 +20,11 @@ struct Fork {
     clients: Vec<Client>,
 }
 
-/// Held by each request on a file: the process does not fork meanwhile.
-pub(crate) fn under_way() -> RwLockReadGuard<'static, ()> {
-    REQUESTS.read().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Before `os.fork()`.
 #[pyfunction]
 pub(crate) fn before_fork() {
     // The interpreter is not given up: whoever has a request under way does not wait for it.
-    let _no_requests = REQUESTS.write().unwrap_or_else(PoisonError::into_inner);
+    let _no_requests = requests::none();
     let clients = connection::all();
     client::before_fork(&clients);
     FORK.with_borrow_mut(|fork| *fork = Some(Fork { _no_requests, clients }));

@@ -10,6 +10,7 @@
 //! | `connection` | the process's clients of clusters |
 //! | `brokers` | brokers that this process starts for them |
 //! | `forking` | what becomes of both when the process forks |
+//! | `requests` | those under way, which a fork waits for |
 //! | `opening` | which files are managed; making new ones |
 //! | `file` | an open managed file |
 //! | `names` | status, removal and renaming of managed files |
@@ -29,6 +30,7 @@ mod forking;
 mod names;
 mod opening;
 mod planning;
+mod requests;
 mod tables;
 mod traces;
 mod workers;

@@ -68,12 +68,19 @@ impl Setting<'_> {
     /// Runs the cases on all cores (one after the other on the emulated testbed, which needs them itself); the results keep the order of
     /// the cases.
     pub(crate) fn map<C: Sync, T: Send>(&self, cases: &[C], run: impl Fn(&C) -> Result<T> + Sync) -> Result<Vec<T>> {
-        self.progress.expect(cases.len());
-        let one = |case: &C| run(case).inspect(|_| self.progress.one_done());
         match self.testbed {
-            TestbedKind::Simulated => cases.par_iter().map(one).collect(),
-            TestbedKind::Emulated => cases.iter().map(one).collect(),
+            TestbedKind::Simulated => {
+                self.progress.expect(cases.len());
+                cases.par_iter().map(|case| run(case).inspect(|_| self.progress.one_done())).collect()
+            }
+            TestbedKind::Emulated => self.map_in_turn(cases, run),
         }
+    }
+
+    /// Runs the cases one after the other, for what is timed.
+    pub(crate) fn map_in_turn<C, T>(&self, cases: &[C], run: impl Fn(&C) -> Result<T>) -> Result<Vec<T>> {
+        self.progress.expect(cases.len());
+        cases.iter().map(|case| run(case).inspect(|_| self.progress.one_done())).collect()
     }
 }
 
