@@ -229,11 +229,17 @@ fn whole_gib(bytes: u64) -> ByteCount {
     }
 }
 
+/// Names are what commands print, and a comment has no control characters.
+fn on_a_line(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
 impl Found {
     /// The text of a `site.toml`, with the remarks at its head.
     #[must_use]
     pub fn text(&self) -> String {
-        let remarks = self.remarks.iter().map(|remark| format!("# To do: {remark}.\n"));
+        let remarks = self.remarks.iter().map(|remark| format!("# To do: {}.\n", on_a_line(remark)));
         format!("# Found by `stripewise site detect`.\n{}{}", remarks.collect::<String>(), self.file.to_toml())
     }
 }
