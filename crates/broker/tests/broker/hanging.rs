@@ -229,9 +229,11 @@ fn new_regions_are_placed_without_servers_that_are_gone_or_read_only() {
 #[test]
 fn a_call_keeps_nothing_once_its_result_is_seen() {
     let testbed = Testbed::new();
-    let directory = testbed.server_directory(0).to_owned();
+    // One that may not answer at once: its calls are made by threads of the watched server.
+    let (hook, directory) = (Arc::new(Hang::default()), testbed.server_directory(0).to_owned());
     let open = move || -> Result<Box<dyn ObjectStore>, ServerError> {
-        Ok(Box::new(DirectoryServer::new("c0ffee", "hdd0", &directory)))
+        let inner = Box::new(DirectoryServer::new("c0ffee", "hdd0", &directory));
+        Ok(Box::new(Hooked { inner, hook: Arc::clone(&hook) }))
     };
     let hold = Arc::new(());
     let server = WatchedServer::new("hdd0", Patience::default(), Arc::clone(&hold) as _, Box::new(open));
