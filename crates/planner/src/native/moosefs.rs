@@ -5,9 +5,11 @@
 //!
 //! **Deviations.** The master chooses among the servers of a label by their load and space; predictions draw them at random, a few times.
 //!
-//! A class says how many copies there are. The master removes what a file has beyond that, so a file with more copies is left as it is.
+//! A class says how many copies there are. The master removes what a file has beyond that, so a file that has more copies, or whose class wants more,
+//! is left as it is.
 //!
-//! Sources: mfsscadmin(1), mfssclass(1) and `file_info` of mfstools.c of MooseFS 3.0, mfscreatesclass(1) of MooseFS 4.57, `chunk_parts_print` of 4.59.
+//! Sources: mfsscadmin(1), mfssclass(1) and `file_info` of mfstools.c of MooseFS 3.0, mfscreatesclass(1) of MooseFS 4.57, `chunk_parts_print` and
+//! `realsize` of 4.59.
 
 mod detect;
 
@@ -77,21 +79,40 @@ set_layout() {
     settle "$new" "$1"
 }
 
-# The master removes copies beyond those of a file's class. While it moves chunks to the class, there may be more for a time.
+# The master removes copies beyond those of a file's class. A file may have fewer than its class wants (they are made some time after a write,
+# and lost with a server), and more while the master moves chunks, so both are asked for: the real size is that of all copies wanted.
 refuse_fewer_copies() {
     case $(mfsgetsclass "$1") in
         "$1: $2" | "$1: '$2'") return 0 ;;
     esac
     chunks=$(mfsfileinfo "$1") || fail "mfsfileinfo does not say how many copies $1 has ($chunks): left as it was"
+    sizes=$(mfsdirinfo -n "$1") || fail "mfsdirinfo does not say how many copies $1 is to have ($sizes): left as it was"
     # Behind the name, which may have any words.
     chunks=${chunks#"$1:"}
+    size= real=
+    while read -r key value; do
+        case $key in
+            size:) size=$value ;;
+            realsize:) real=$value ;;
+        esac
+    done <<SIZES
+${sizes#"$1:"}
+SIZES
+    case $size,$real in
+        , | ,* | *, | *[!0-9,]*) fail "mfsdirinfo does not say how many copies $1 is to have: left as it was" ;;
+    esac
     case $chunks in
-        *"copy $(($3 + 1)):"*)
-            fail "$1 has $(($3 + 1)) copies or more, and the class $2 keeps $3: left as it was; write pool = \"$(($3 + 1))LABEL\" in site.toml, or reduce its copies first" ;;
         *'EC part'*) fail "$1 has parts of erasure coding, which the class $2 does not keep: left as it was" ;;
-        *chunk*) ;;
+        *"copy $(($3 + 1)):"*) copies=$(($3 + 1)) has="has $(($3 + 1)) copies or more" ;;
+        *chunk*) copies=$3 ;;
         *) fail "mfsfileinfo does not say how many copies $1 has: left as it was" ;;
     esac
+    if [ "$real" -gt $((size * copies)) ]; then
+        copies=$(((real + size - 1) / size))
+        has="is to have $copies copies"
+    fi
+    [ "$copies" -le "$3" ] ||
+        fail "$1 $has, and the class $2 keeps $3: left as it was; write pool = \"${copies}LABEL\" in site.toml, or reduce its copies first"
 }
 "#;
 

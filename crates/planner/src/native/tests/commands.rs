@@ -11,7 +11,7 @@ use stripewise_layout::text::{bytes_of, lossless};
 use stripewise_layout::{ByteCount, Layout, Placement, ServerId};
 
 /// Tools that scripts call. Those that make files do so; all note their words.
-const TOOLS: [&str; 10] = [
+const TOOLS: [&str; 11] = [
     "lfs",
     "beegfs",
     "beegfs-ctl",
@@ -22,6 +22,7 @@ const TOOLS: [&str; 10] = [
     "mfssetsclass",
     "mfsgetsclass",
     "mfsfileinfo",
+    "mfsdirinfo",
 ];
 
 /// What scripts call of a system; nothing else of it is found.
@@ -41,6 +42,10 @@ case "${0##*/} $1 ${2-}" in
     "mfsfileinfo "*)
         printf '%s:\n' "$1"
         if [ -e "$LOG.chunks" ]; then cat "$LOG.chunks"; else printf '\tno chunks - empty file\n'; fi
+        ;;
+    "mfsdirinfo -n "*)
+        printf '%s:\n' "$2"
+        if [ -e "$LOG.sizes" ]; then cat "$LOG.sizes"; else printf ' length: 3\n size:       1000\n realsize:       1000\n'; fi
         ;;
     "lfs getstripe "*) [ ! -e "$LOG.copies" ] || echo 2 ;;
     "lfs mirror extend") : > "$LOG.copies" ;;

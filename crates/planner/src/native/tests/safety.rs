@@ -88,6 +88,27 @@ fn a_file_of_moosefs_keeps_the_copies_that_it_has() {
         assert!(said.contains(&path) && said.contains(reason), "{reason}: {said}");
         assert!(bench.calls().iter().all(|call| call[0] != "mfssetsclass"));
     }
+    // Copies that its class wants and that are not there: not yet, or no longer.
+    let wanted = [
+        (
+            "H",
+            " size: 1000\n realsize:   2000\n",
+            "is to have 2 copies, and the class stripewise_H keeps 1: left as it was",
+        ),
+        ("2H", " size: 1000\n realsize:   2250\n", "is to have 3 copies, and the class stripewise_2H keeps 2"),
+        ("H", " size: 1000\n", "does not say how many copies"),
+        ("H", " size: 1.0MB\n realsize: 1.0MB\n", "does not say how many copies"),
+    ];
+    for (labels, sizes, reason) in wanted {
+        let bench = Bench::new(&[]);
+        let path = bench.path("two sizes\n realsize: 1000");
+        std::fs::write(&path, b"data").unwrap();
+        bench.note("chunks", ONE.as_bytes());
+        bench.note("sizes", sizes.as_bytes());
+        let said = bench.said_by_failing(&of_labels(labels, &path));
+        assert!(said.contains(&path) && said.contains(reason), "{reason}: {said}");
+        assert!(bench.calls().iter().all(|call| call[0] != "mfssetsclass"));
+    }
     let set =
         [("H", ONE, ""), ("2H", &of_3, ""), ("H", "\tno chunks - empty file\n", ""), ("H", &of_3, "stripewise_H")];
     for (labels, chunks, class) in set {
