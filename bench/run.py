@@ -24,6 +24,8 @@ PAIRS = 7
 # Files of one run on memory, and on the disk that the sources lie on.
 SMALL_FILES, SMALL_FILES_ON_DISK = 1000, 1000
 ROUNDS_ON_DISK = 3
+# Files of the cluster that is checked.
+CHECKED_FILES = 10_000
 SMALL_LOOPS = ("create", "stat", "open_close", "unlink")
 # Traces that are planned: names and requests, repetitions each.
 PLANNED = (("10k", 10_000, 5), ("100k", 100_000, 5), ("1M", 1_000_000, 3))
@@ -266,8 +268,47 @@ class Bench:
                 self.add(f"small.disk.{loop}", ours, "s", bare)
             for prefix, options in SCRIPTS_IN.items():
                 self.small_scripts(pathlib.Path(disk) / "scripts", f"small.disk{prefix}", options, ROUNDS_ON_DISK)
+            self.small_check(pathlib.Path(disk) / "checked")
         for prefix, options in SCRIPTS_IN.items():
             self.small_scripts(self.work / "scripts", f"small{prefix}", options)
+        self.small_fragments(self.work / "fragments")
+
+    def small_check(self, cluster):
+        """s of `check`, and bytes of state a file, of many files on the disk."""
+        data, state = self.directories(cluster), cluster / "state"
+
+        def held():
+            return sum(path.stat().st_blocks * 512 for path in state.rglob("*") if path.is_file())
+
+        self.command("check", cluster=cluster)
+        before = held()
+        with Redirection(self, cluster) as environment:
+            words = [self.small_files, data, CHECKED_FILES, "keep"]
+            subprocess.run(list(map(str, words)), env={**os.environ, **environment}, check=True, stdout=subprocess.DEVNULL)
+        times = []
+        for _ in range(ROUNDS_ON_DISK):
+            begin = time.perf_counter()
+            self.command("check", cluster=cluster)
+            times.append(time.perf_counter() - begin)
+        self.add("small.disk.check", statistics.median(times), "s", None)
+        self.add("small.disk.state", (held() - before) / CHECKED_FILES, "B", None)
+        shutil.rmtree(cluster)
+
+    def small_fragments(self, cluster):
+        """The loops of a cluster whose files may have fragments, though none has; the floor is that of one where they may not."""
+        places = {True: cluster / "with", False: cluster / "without"}
+        data = {kind: self.directories(place) for kind, place in places.items()}
+        config = places[True] / "cluster.toml"
+        config.write_text(f"fragments = true\n{config.read_text()}")
+        runs = {False: [], True: []}
+        with Redirection(self, places[True]) as possible, Redirection(self, places[False]) as impossible:
+            for turn in range(PAIRS):
+                for kind in (False, True) if turn % 2 else (True, False):
+                    runs[kind].append(self.small_once(data[kind], SMALL_FILES, possible if kind else impossible))
+        for number, loop in enumerate(SMALL_LOOPS):
+            ours, bare = (statistics.median(run[number] for run in runs[kind]) / SMALL_FILES for kind in (True, False))
+            self.add(f"small.fragments.{loop}", ours, "ns", bare)
+        shutil.rmtree(cluster)
 
     def small_scripts(self, cluster, prefix, options, rounds=PAIRS):
         """s of the scripts of git and SQLite that the tests run, redirected and bare in turn."""
@@ -297,14 +338,17 @@ class Bench:
         with Redirection(self, cluster) as environment:
             for turn in range(rounds):
                 for ours in (False, True) if turn % 2 else (True, False):
-                    words = [self.small_files, data if ours else bare, files]
-                    run = subprocess.run(list(map(str, words)), env={**os.environ, **(environment if ours else {})},
-                                         capture_output=True, text=True)
-                    if run.returncode != 0:
-                        sys.exit(f"{' '.join(map(str, words))}: exit {run.returncode}\n{run.stderr}")
-                    runs[ours].append([int(ns) for ns in run.stdout.split()])
+                    runs[ours].append(self.small_once(data if ours else bare, files, environment if ours else {}))
         shutil.rmtree(cluster)
         return runs
+
+    def small_once(self, directory, files, environment):
+        """The four loops' times in ns."""
+        words = [self.small_files, directory, files]
+        run = subprocess.run(list(map(str, words)), env={**os.environ, **environment}, capture_output=True, text=True)
+        if run.returncode != 0:
+            sys.exit(f"{' '.join(map(str, words))}: exit {run.returncode}\n{run.stderr}")
+        return [int(ns) for ns in run.stdout.split()]
 
     def pairs(self, measure):
         """Medians of (bare, ours), measured in turn."""

@@ -1,6 +1,7 @@
 /* Many small files, for the benchmarks of bench/run.py: it knows nothing of Stripewise.
  *
- *   small_files DIR COUNT   creates COUNT files of 100 bytes in DIR, then stats, opens and closes, and unlinks each
+ *   small_files DIR COUNT        creates COUNT files of 100 bytes in DIR, then stats, opens and closes, and unlinks each
+ *   small_files DIR COUNT keep   creates them and ends
  *
  * Prints the time of each of the four loops, in ns: create (with write and close), stat, open_close, unlink. */
 #define _GNU_SOURCE
@@ -34,8 +35,8 @@ static void create(const char *path)
 
 int main(int count, char **words)
 {
-    if (count != 3) {
-        fprintf(stderr, "usage: small_files DIR COUNT\n");
+    if (count != 3 && !(count == 4 && strcmp(words[3], "keep") == 0)) {
+        fprintf(stderr, "usage: small_files DIR COUNT [keep]\n");
         return 2;
     }
     const char *directory = words[1];
@@ -49,6 +50,8 @@ int main(int count, char **words)
     for (long number = 0; number < files; number++)
         create(name(directory, number));
     times[1] = now_ns();
+    if (count == 4)
+        return 0;
     for (long number = 0; number < files; number++) {
         demand(stat(name(directory, number), &status) == 0, "stat");
         if (status.st_size != BYTES) {
