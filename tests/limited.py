@@ -48,6 +48,8 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     RUN, unittest.TestCase.run = unittest.TestCase.run, run
     signal.signal(signal.SIGALRM, end)
+    # Ignored in what a shell starts in the background, and then in all that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     begin()
     path = pathlib.Path(sys.argv[1])
     del sys.argv[0]

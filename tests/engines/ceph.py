@@ -66,7 +66,7 @@ def free_port(address):
 class Ceph(Started):
     """A running cluster. Use it in a `with` statement: that ends its daemons and removes its directory."""
 
-    def __init__(self, osds=4, store="memstore", osd_bytes=1 << 30, auth=False, address="127.0.0.1", grace=6):
+    def __init__(self, osds=4, store="memstore", osd_bytes=1 << 30, auth=False, address="127.0.0.1", grace=20):
         missing = [program for program in PROGRAMS if shutil.which(program) is None]
         if missing:
             raise Unavailable(f"{', '.join(missing)} not found: setup/install --engines installs them")
@@ -317,7 +317,7 @@ def main():
     parser.add_argument("--osd-bytes", type=int, default=1 << 30)
     parser.add_argument("--auth", action="store_true")
     parser.add_argument("--address", default="127.0.0.1", help="of this machine: all daemons listen on it alone")
-    parser.add_argument("--grace", type=int, default=6, help="for how long an OSD may stand still, as it does on a machine that is overloaded")
+    parser.add_argument("--grace", type=int, default=20, help="for how long an OSD may stand still, as it does on a machine that is overloaded")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:

@@ -204,7 +204,8 @@ class OnOrangeFS(unittest.TestCase):
         self.run_in(place, STRIPEWISE, "init", *self.servers())
         self.run_in(place, STRIPEWISE, "manage", place / "data")
         self.addCleanup(self.orangefs.credential, None)
-        self.orangefs.credential(2)
+        # Long enough for an operation that began just before it is renewed.
+        self.orangefs.credential(8)
         words = [STRIPEWISE, "run", "--", sys.executable, "-c", UNTIL_IT_FAILS, place / "data" / "file"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         running = subprocess.Popen(list(map(str, words)), cwd=place, env=self.orangefs.environment(), **pipes)

@@ -17,6 +17,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
+from clusters import UNHURRIED_SECONDS  # noqa: E402
 from test_sharing import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
 
 # Of a table in etcd: endpoint, cluster, then what is to be done. Keys are asked for and given in hexadecimal digits.
@@ -186,7 +187,7 @@ class InAPool(InEtcd):
             cls.bed = cls.enterClassContext(beds.Bed(hosts=3))
             ceph = cls.enterClassContext(cls.bed.ceph("--osds", "4"))
             pool = ceph["pools"][3]
-            cls.cluster = Cluster(cls.bed, "--rados", pool, "--conf", ceph["conf"], ceph=ceph)
+            cls.cluster = Cluster(cls.bed, "--rados", pool, "--conf", ceph["conf"], ceph=ceph, host_timeout_s=UNHURRIED_SECONDS)
             cls.table = ["/usr/bin/python3", "-c", IN_POOL, ceph["conf"], pool]
         except beds.Unavailable as why:
             raise unittest.SkipTest(str(why)) from None

@@ -30,7 +30,7 @@ KEPT = ("var/lib/dpkg", "var/log", "var/cache", "var/lib/rpm", "proc", "dev", "t
 
 
 def run(*command, **options):
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=400, **options)
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=200, **options)
     if result.returncode:
         raise AssertionError(f"{' '.join(map(str, command))}: {result.returncode}\n{result.stdout}\n{result.stderr}")
     return result.stdout
@@ -126,10 +126,10 @@ class Packages(unittest.TestCase):
             # A group of its own, so that nothing of it goes on where it takes too long.
             making = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, start_new_session=True)
             try:
-                said = making.communicate(timeout=400)[1]
+                said = making.communicate(timeout=200)[1]
             except subprocess.TimeoutExpired:
                 os.killpg(making.pid, signal.SIGKILL)
-                said = "not done after 400 s\n" + making.communicate()[1]
+                said = "not done after 200 s\n" + making.communicate()[1]
             if making.returncode:
                 shutil.rmtree(root, ignore_errors=True)
                 self.skipTest(f"no bare Debian could be made: {said.strip().splitlines()[-1:]}")

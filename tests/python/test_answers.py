@@ -220,14 +220,14 @@ for number in range(64):
                 os._exit(0)
         os.close(sending)
         with open(receiving, "rb") as pipe:
-            answered = select.select([pipe], [], [], 60)[0]
+            answered = select.select([pipe], [], [], 300)[0]
             if not answered:
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             self.assertTrue(answered, "the child waits for ever")
             self.assertEqual(pipe.read(), b"same")
         with multiprocessing.get_context("fork").Pool(2) as pool:
-            self.assertEqual(pool.starmap_async(answers, [(self.trace, self.cluster)] * 2).get(60), [expected] * 2)
+            self.assertEqual(pool.starmap_async(answers, [(self.trace, self.cluster)] * 2).get(300), [expected] * 2)
 
     def test_ctrl_c_ends_the_wait_for_an_answer(self):
         """The answer never comes: the pipe that it is made of stays open, and nothing is written to it."""

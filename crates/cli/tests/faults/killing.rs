@@ -137,6 +137,9 @@ fn points(whole: u64, count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
+/// So many times at most, until enough were caught at work.
+const ROUNDS: usize = 4;
+
 fn kill_everywhere(from: State) {
     let stage = Stage::new();
     if from == State::Managed {
@@ -144,12 +147,18 @@ fn kill_everywhere(from: State) {
     }
     let whole = stage.whole_way(from);
     let (mut undone, mut tried) = (0, 0);
-    for bytes in points(whole, 14) {
-        println!("killed at {bytes} bytes");
-        let (at_work, _) = stage.end_at(from, Signal::KILL, bytes);
-        let (state, said) = stage.check();
-        tried += usize::from(at_work);
-        undone += usize::from(state == from && said.contains("was undone"));
+    // On a busy machine the command may be through before it is killed: once more then.
+    for _ in 0..ROUNDS {
+        for bytes in points(whole, 14) {
+            println!("killed at {bytes} bytes");
+            let (at_work, _) = stage.end_at(from, Signal::KILL, bytes);
+            let (state, said) = stage.check();
+            tried += usize::from(at_work);
+            undone += usize::from(state == from && said.contains("was undone"));
+        }
+        if tried > 7 && undone > 3 {
+            break;
+        }
     }
     assert!(tried > 7 && undone > 3, "{tried} were killed at work, {undone} undone");
 }
@@ -161,22 +170,27 @@ fn interrupt_everywhere(from: State) {
     }
     let whole = stage.whole_way(from);
     let mut stopped = 0;
-    for bytes in points(whole, 8) {
-        println!("interrupted at {bytes} bytes");
-        let (_, said) = stage.end_at(from, Signal::INT, bytes);
-        let state = stage.state();
-        assert!(stage.is_settled(state), "left behind: {:?}", names(&stage.place));
-        // Before the command has begun to note signals, one ends it as any program: nothing was done yet.
-        match said.status {
-            0 => assert_ne!(state, from),
-            130 => {
-                assert!(said.err.contains("stopped before HERE/data was replaced; nothing was changed"), "{}", said.err)
+    for _ in 0..ROUNDS {
+        for bytes in points(whole, 8) {
+            println!("interrupted at {bytes} bytes");
+            let (_, said) = stage.end_at(from, Signal::INT, bytes);
+            let state = stage.state();
+            assert!(stage.is_settled(state), "left behind: {:?}", names(&stage.place));
+            // Before the command has begun to note signals, one ends it as any program: nothing was done yet.
+            match said.status {
+                0 => assert_ne!(state, from),
+                130 => {
+                    assert!(said.err.contains("stopped before HERE/data was replaced; nothing was changed"), "{}", said.err)
+                }
+                status => assert_eq!((status, state), (-1, from), "{}", said.err),
             }
-            status => assert_eq!((status, state), (-1, from), "{}", said.err),
+            stopped += usize::from(said.status == 130 && state == from);
+            let (after, said) = stage.check();
+            assert!(after == state && !said.contains("cleaned up"), "{said}");
         }
-        stopped += usize::from(said.status == 130 && state == from);
-        let (after, said) = stage.check();
-        assert!(after == state && !said.contains("cleaned up"), "{said}");
+        if stopped > 3 {
+            break;
+        }
     }
     assert!(stopped > 3, "{stopped} were stopped at work");
 }

@@ -70,7 +70,8 @@ fn other_users_see_a_mount_only_on_request_and_then_what_modes_permit() {
     std::fs::set_permissions(mounted.path("private"), Permissions::from_mode(0o600)).unwrap();
     assert!(!as_other("ls data.mount").status.success());
     // A set-user program is another user too, whoever starts it.
-    std::fs::copy("/bin/cat", place.path("setuid")).unwrap();
+    // By a process of its own: a child that another test starts meanwhile would keep it busy until its `exec`.
+    assert!(Command::new("cp").arg("/bin/cat").arg(place.path("setuid")).status().unwrap().success());
     std::os::unix::fs::chown(place.path("setuid"), Some(65534), None).unwrap();
     std::fs::set_permissions(place.path("setuid"), Permissions::from_mode(0o4755)).unwrap();
     let by_setuid = || Command::new(place.path("setuid")).arg(place.path("data.mount/readable")).output().unwrap();

@@ -13,7 +13,6 @@ use rand::{Rng, RngCore, SeedableRng};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -164,9 +163,8 @@ struct Left {
 }
 
 /// Writes and reads its own slices by the mount until a call fails.
-fn use_until_killed(path: &Path, writer: usize, mut model: Vec<u8>, seed: u64, done: &AtomicUsize) -> Left {
+fn use_until_killed(file: &File, writer: usize, mut model: Vec<u8>, seed: u64, done: &AtomicUsize) -> Left {
     let mut random = StdRng::seed_from_u64(seed);
-    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     loop {
         let (offset, bytes) = piece_of(writer, &mut random);
         if let Err(error) = file.write_all_at(&bytes, offset as u64) {
@@ -197,8 +195,10 @@ fn race(mounted: Mounted, driver: &mut Driver, model: &mut Vec<u8>, random: &mut
     let left: Vec<Left> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..WRITERS - 1)
             .map(|writer| {
-                let (path, done, model, seed) = (&path, &done, model.clone(), random.random());
-                scope.spawn(move || use_until_killed(path, writer, model, seed, done))
+                // Before the others begin, who may be through before this thread runs.
+                let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+                let (done, model, seed) = (&done, model.clone(), random.random());
+                scope.spawn(move || use_until_killed(&file, writer, model, seed, done))
             })
             .collect();
         while done.load(Ordering::Acquire) < RACED && threads.iter().all(|thread| !thread.is_finished()) {

@@ -77,9 +77,6 @@ impl Bed {
         }
         words.extend(places.iter().flat_map(|place| ["--server", place.as_str()]));
         self.stripewise(0, &words);
-        let file = self.cluster_file();
-        let text = std::fs::read_to_string(&file).unwrap();
-        std::fs::write(&file, text.replace("host_timeout_s = 5", "host_timeout_s = 2")).unwrap();
     }
 
     pub fn cluster_file(&self) -> PathBuf {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(120);
 const ATTEMPTS: usize = 3;
 
 /// An etcd of one member. It ends when this is dropped, and when the thread that started it ends however it does.
