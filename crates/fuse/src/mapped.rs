@@ -81,18 +81,18 @@ pub(crate) struct Mapped {
 impl Mapped {
     /// Pages of the file are about to be read or were written back.
     pub(crate) fn note(&self, open: &Arc<Open>) {
-        let Some(source) = Source::of(open) else { return };
-        let (number, state) = (open.node().number(), source.state());
-        let mut files = lock(&self.files);
+        let number = open.node().number();
         // What is known since an earlier read says more.
-        if files.contains_key(&number) {
+        if lock(&self.files).contains_key(&number) {
             return;
         }
+        let Some(source) = Source::of(open) else { return };
+        let state = source.state();
         let changed_ns = state.and_then(|(_, changed_ns)| changed_ns);
         let settles_ns = changed_ns.map(|changed_ns| changed_ns + TICK_NS).filter(|settles_ns| *settles_ns > now_ns());
         let is_shared = matches!(&**open, Open::Managed(managed) if managed.file.is_shared());
         let expires = is_shared.then(|| Instant::now() + LIFE_AMONG_HOSTS);
-        files.insert(number, Watched { source, state, settles_ns, expires });
+        lock(&self.files).entry(number).or_insert(Watched { source, state, settles_ns, expires });
         self.changed.notify_one();
     }
 
