@@ -8,10 +8,12 @@
 //! | `creating` | making files |
 //! | `freeing` | freeing them |
 //! | `holding` | files that a command moves in or out of management |
+//! | `syncing` | all files at once |
 
 mod creating;
 mod freeing;
 mod holding;
+mod syncing;
 
 use crate::ancestors::RecentAncestors;
 use crate::capacity::Capacity;
@@ -38,6 +40,7 @@ use crate::rechecks::Rechecks;
 use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord, RmtError, Table};
 use crate::search::StubSearch;
+use crate::sizes;
 use crate::truncation::Truncation;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -385,6 +388,10 @@ impl Lifecycle {
         }
         let is_unlinked = matches!(inner.record.state, FileState::Unlinked);
         let nameless = inner.is_nameless().unwrap_or(is_unlinked);
+        if !nameless {
+            // Servers that are away are asked when somebody needs the size.
+            let _ = sizes::take_owed(&self.context, managed, &inner);
+        }
         match &inner.record.state {
             // No call that is known took its last name: a program without redirection did, perhaps by mistake. It is kept until a person decides.
             FileState::Live if nameless => {}
@@ -415,7 +422,7 @@ impl Lifecycle {
         if inner.record.state == FileState::Live {
             self.min_sizes.closed(managed.file, &inner.record);
         }
-        if is_settled(managed, &inner) {
+        if is_settled(managed, &inner) && !sizes::is_owed(&self.context, managed) {
             self.inodes.show_status(inner.record.stub, managed.file, managed.status());
         }
         Ok(true)

@@ -17,7 +17,7 @@ use stripewise_layout::{
 use stripewise_store::packet;
 use stripewise_store::protocol::{
     Admin, ExpectedFile, FileInfo, Finding, FragmentStatus, MigrateBandwidth, MoveControl, MoveOrder, MoveTotals,
-    NameCall, PROTOCOL_VERSION, ReadCost, Refusal, RegionInfo, ReplicaInfo, Reply, Request, ServerInfo, ServerUsage,
+    NameCall, PROTOCOL_VERSION, Refusal, RegionInfo, ReplicaInfo, Reply, Request, RequestCost, ServerInfo, ServerUsage,
     WantedReplicas,
 };
 use stripewise_store::server::Standing;
@@ -107,7 +107,7 @@ fn packets() {
         name: name.to_owned(),
         class,
         url: format!("file:///servers/{name}"),
-        read_cost: ReadCost::usual(class),
+        read_cost: RequestCost::usual(class),
     };
     let replica = ReplicaInfo { stripes: vec![(2, 4096)], fresh: true };
     let fragments = FragmentStatus {
@@ -355,6 +355,8 @@ fn links() {
         machine: "0123456789abcdef".to_owned(),
         process: 4711,
         version: 1,
+        boot: Some("0123".to_owned()),
+        directory: Some("4567-1b".to_owned()),
     });
     write("link", "refused", &[&hello[..], &Frame::encode_text(Kind::Refusal, 0, "host node7 was forgotten")].concat());
     let frames = [

@@ -62,8 +62,8 @@ pub const TABLE: &[Group] = &[
         "lseek", "lseek64", "llseek", "__lseek",
     ]),
     served("size and durability", "posix/extent.rs", &[
-        "fsync", "fdatasync", "sync_file_range", "syncfs", "ftruncate", "ftruncate64", "fallocate", "fallocate64",
-        "posix_fallocate", "posix_fallocate64", "posix_fadvise", "posix_fadvise64", "readahead",
+        "fsync", "fdatasync", "sync", "sync_file_range", "syncfs", "ftruncate", "ftruncate64", "fallocate",
+        "fallocate64", "posix_fallocate", "posix_fallocate64", "posix_fadvise", "posix_fadvise64", "readahead",
     ]),
     refused("formatted input of wide characters", "posix/wide.rs", "EOPNOTSUPP", &[
         "wscanf", "fwscanf", "vwscanf", "vfwscanf", "__isoc99_wscanf", "__isoc99_fwscanf", "__isoc99_vwscanf",
@@ -171,10 +171,6 @@ pub const TABLE: &[Group] = &[
         "munmap", "__munmap", "msync", "mprotect", "madvise", "mincore", "mlock", "mlock2", "munlock",
         "remap_file_pages",
     ]),
-    harmless("all files at once",
-        "what redirection wrote is made durable by the servers' file systems in the same call", &[
-        "sync",
-    ]),
     harmless("pipes only", "a managed file is refused by the kernel as any file would be", &[
         "tee", "vmsplice",
     ]),
@@ -260,7 +256,7 @@ pub const NUMBERS: &[Group] = &[
         "read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "preadv2", "pwritev2", "lseek",
     ]),
     served("size and durability", BY_NUMBER, &[
-        "truncate", "ftruncate", "fallocate", "fsync", "fdatasync", "sync_file_range", "syncfs", "readahead",
+        "truncate", "ftruncate", "fallocate", "fsync", "fdatasync", "sync", "sync_file_range", "syncfs", "readahead",
         "setrlimit", "prlimit64",
     ]),
     served("names", BY_NUMBER, &[
@@ -308,10 +304,6 @@ pub const NUMBERS: &[Group] = &[
     ]),
     harmless("mappings", "a mapping of a managed file is memory of the process's own", &[
         "munmap", "mprotect", "msync", "madvise", "mincore", "remap_file_pages",
-    ]),
-    harmless("all files at once",
-        "what redirection wrote is made durable by the servers' file systems in the same call", &[
-        "sync",
     ]),
     harmless("pipes only", "a managed file is refused by the kernel as any file would be", &[
         "tee", "vmsplice",

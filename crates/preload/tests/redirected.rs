@@ -315,12 +315,11 @@ fn durable_size_bytes(state: &Path, scratch: &Path) -> u64 {
     files.first().map_or(0, |(_, record)| record.size_bytes)
 }
 
-#[test]
-fn files_opened_for_synchronous_writing_have_a_durable_size_after_every_write() {
+/// By what the program does at or after each of two writes, the sizes that are durable then.
+fn check_durable_sizes(cases: &[(&str, [u64; 2])]) {
     let scratch = scratch();
     let program = support::compile("cc", "synchronous", scratch.path());
-    for (how, expected) in [("sync", [1000, 1500]), ("dsync", [1000, 1500]), ("append", [1000, 1500]), ("none", [0, 0])]
-    {
+    for (how, expected) in cases {
         let root = scratch.path().join(how);
         std::fs::create_dir(&root).unwrap();
         let bed = bed::Bed::new(&root, bed::REGION_BYTES, 4096);
@@ -331,9 +330,20 @@ fn files_opened_for_synchronous_writing_have_a_durable_size_after_every_write() 
         let mut input = child.stdin.take().unwrap();
         for size in expected {
             assert_eq!(lines.next().unwrap().unwrap(), "written");
-            assert_eq!(durable_size_bytes(&bed.state, scratch.path()), size, "{how}");
+            assert_eq!(durable_size_bytes(&bed.state, scratch.path()), *size, "{how}");
             input.write_all(b"\n").unwrap();
         }
         assert!(child.wait().unwrap().success());
     }
+}
+
+#[test]
+fn files_opened_for_synchronous_writing_have_a_durable_size_after_every_write() {
+    let written = [1000, 1500];
+    check_durable_sizes(&[("sync", written), ("dsync", written), ("append", written), ("none", [0, 0])]);
+}
+
+#[test]
+fn a_sync_of_all_files_makes_the_sizes_of_managed_files_durable() {
+    check_durable_sizes(&[("all", [1000, 1500]), ("all by number", [1000, 1500])]);
 }

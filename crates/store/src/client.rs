@@ -512,6 +512,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::Closing => "Closing",
         Request::LinkedAndBegin { .. } => "LinkedAndBegin",
         Request::Refresh { .. } => "Refresh",
+        Request::SyncAll => "SyncAll",
     }
 }
 

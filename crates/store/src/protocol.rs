@@ -29,7 +29,7 @@ pub use moves::{
 };
 pub use refusals::{Refusal, state_full};
 pub use replies::{
-    FileInfo, FileStatus, Finding, ObservedFile, ProbedHost, ReadCost, RegionInfo, ReplicaInfo, Reply, ServerInfo,
+    FileInfo, FileStatus, Finding, ObservedFile, ProbedHost, RegionInfo, ReplicaInfo, Reply, RequestCost, ServerInfo,
     ServerUsage,
 };
 pub use requests::{Event, NameCall, Request};

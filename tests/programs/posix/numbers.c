@@ -88,6 +88,7 @@ static void sizes(void)
     CALL(syscall(SYS_fdatasync, fd));
     CALL(syscall(SYS_sync_file_range, fd, 0L, 0L, 2));
     CALL(syscall(SYS_syncfs, fd));
+    CALL(syscall(SYS_sync));
     CALL(syscall(SYS_readahead, fd, 0L, 4096UL));
     CALL(syscall(SYS_fadvise64, fd, 0L, 0L, POSIX_FADV_DONTNEED));
     struct stat status;

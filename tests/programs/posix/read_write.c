@@ -69,6 +69,7 @@ int main(void)
     CALL(sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE));
     CALL(posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL));
     CALL(syncfs(fd));
+    sync();
     show_file("f");
     CALL(close(fd));
     CALL(fsync(fd));

@@ -5,7 +5,7 @@ use crate::capture;
 use crate::descriptors::{Known, lookup};
 use crate::process;
 use crate::real::interpose;
-use crate::redirect::extent as redirected;
+use crate::redirect::{self, extent as redirected};
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 use rustix::io::Errno;
 use stripewise_capture::call::Call;
@@ -81,6 +81,15 @@ fn refuse(from: c_int, to: c_int, errno: Errno) -> ssize_t {
     process::fail(if bad { Errno::BADF } else { errno }) as ssize_t
 }
 
+/// The broker does its part before the kernel, which then makes durable what it wrote.
+pub(crate) fn before_sync() {
+    if redirect::is_on()
+        && let Some(_inside) = process::Inside::enter()
+    {
+        redirected::before_sync_of_all();
+    }
+}
+
 /// # Safety
 /// Null, or a valid offset.
 unsafe fn offset_at(pointer: *const off_t) -> Option<i64> {
@@ -107,6 +116,11 @@ interpose! {
             return managed_unit(Call::Fsync, &open, NO_OFFSET, 0, || redirected::sync(&open, false));
         }
         real(fd)
+    }
+
+    fn sync[] () -> () |real| {
+        before_sync();
+        real()
     }
 
     fn ftruncate[ftruncate64] (fd: c_int, length: off_t) -> c_int |real| {

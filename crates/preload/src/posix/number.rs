@@ -254,6 +254,10 @@ unsafe fn special(number: c_long, words: &Words) -> Option<c_long> {
                 let blocks: *const *const Block = Word::of(words[2]);
                 Some(result_of(io_submit(Word::of(words[0]), words[1], blocks).into()))
             }
+            libc::SYS_sync => {
+                extent::before_sync();
+                None
+            }
             libc::SYS_exit_group => {
                 process::leave();
                 None

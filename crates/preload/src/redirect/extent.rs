@@ -1,15 +1,30 @@
 //! Size, room and durability of managed files.
 
-use super::Open;
 use super::failure::failed;
+use super::{Open, client};
+use crate::process::{self, Level};
 use libc::{c_int, c_uint};
 use rustix::io::Errno;
 use stripewise_layout::FileOffset;
 use stripewise_store::file::SpaceChange;
+use stripewise_store::protocol::Request;
 
 /// `fsync`, or `fdatasync`.
 pub(crate) fn sync(open: &Open, data_only: bool) -> Result<(), Errno> {
     open.file()?.sync(data_only).map_err(|error| failed(&error))
+}
+
+/// What the kernel's `sync` lacks for managed files. It answers no error, so a fault is logged.
+pub(crate) fn before_sync_of_all() {
+    let _errno = process::Errno::keep();
+    // A process that cannot connect has said why.
+    let Ok(client) = client() else { return };
+    if let Err(error) = client.request(&Request::SyncAll, &[]) {
+        process::log(
+            Level::Error,
+            &[b"sync: not all of the managed files may be durable: ", error.to_string().as_bytes()],
+        );
+    }
 }
 
 /// Promises more than `sync_file_range` does: all of the file.

@@ -1,7 +1,9 @@
-/* Writes twice to a file opened the way the argument says, and waits for a line of input after each write. */
+/* Writes twice to a file opened the way the argument says, or to any and syncs all files after each write, and waits for a line of input after that. */
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 int main(int count, char **arguments)
@@ -16,6 +18,10 @@ int main(int count, char **arguments)
     for (size_t length = 1000; length >= 500; length -= 500) {
         if (write(fd, bytes, length) != (ssize_t)length)
             return 1;
+        if (!strcmp(how, "all"))
+            sync();
+        if (!strcmp(how, "all by number"))
+            syscall(SYS_sync);
         puts("written");
         fflush(stdout);
         if (getchar() != '\n')

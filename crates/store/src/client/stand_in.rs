@@ -3,7 +3,7 @@
 use super::{Client, ClientOptions};
 use crate::file::StripedFile;
 use crate::packet::{self, Buffer};
-use crate::protocol::{ReadCost, Refusal, Reply, Request, ServerInfo};
+use crate::protocol::{Refusal, Reply, Request, RequestCost, ServerInfo};
 use crate::server::ObjectName;
 use crate::shared::agent_lane::AgentLane;
 use crate::shared::control::{ControlBlock, FragmentMode, Life};
@@ -88,7 +88,7 @@ impl StandIn {
             name: name.to_string(),
             class: ServerClass::Hdd,
             url: (*url).to_owned(),
-            read_cost: ReadCost::usual(ServerClass::Hdd),
+            read_cost: RequestCost::usual(ServerClass::Hdd),
         };
         let ((lanes, lanes_made), (truncations, truncations_asked)) = (channel(), channel());
         let answering = Answering {

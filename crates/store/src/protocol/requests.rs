@@ -212,6 +212,9 @@ pub enum Request {
         /// The last region that is wanted, at least `first`.
         last: RegionIndex,
     },
+    /// What the kernel's `sync` of all files lacks: write to the disks what is newer on SSDs, and make the sizes of all files durable that this host
+    /// knows. `Done` once they are; the objects and their names are yet to be synced.
+    SyncAll,
 }
 
 impl Request {
@@ -250,6 +253,7 @@ impl Request {
             Self::LinkedAndBegin { .. } => "linked_and_begin",
             Self::Lane => "lane",
             Self::Refresh { .. } => "refresh",
+            Self::SyncAll => "sync_all",
         }
     }
 }
