@@ -12,7 +12,7 @@ use stripewise::Interrupt;
 use stripewise::calibrate::{Options, SERVER_LINES, Verification, VerifyOptions, calibrate, name_of, verify};
 use stripewise::made_from::PlanFiles;
 use stripewise::table::Table;
-use stripewise_layout::figures::counted;
+use stripewise_layout::figures::{counted, duration};
 use stripewise_layout::{ByteCount, Cluster, Order, RequestKind, WriteClass};
 use stripewise_model::{NetworkSource, Profile};
 use stripewise_planner::within;
@@ -162,7 +162,7 @@ fn print(context: &Context, profile: &Profile) -> Result<()> {
                 server.name.clone(),
                 server.class.to_string(),
                 access_name(kind, order),
-                format!("{:.3} ms", line.alpha_s * 1e3),
+                duration(line.alpha_s),
                 megabytes_per_s(line.beta_s_per_byte),
                 format!("{:.4}", line.r2),
                 format!("{:.1} %", line.spread * 100.0),
@@ -178,8 +178,8 @@ fn print(context: &Context, profile: &Profile) -> Result<()> {
         NetworkSource::Local => "no network: all servers are directories of this host",
     };
     context.line(format!(
-        "network: {:.3} ms for each connection, {} MB/s ({source})",
-        network.e_s * 1e3,
+        "network: {} for each connection, {} MB/s ({source})",
+        duration(network.e_s),
         megabytes_per_s(network.t_s_per_byte)
     ))
 }
@@ -188,7 +188,9 @@ fn print_verification(context: &Context, verification: &Verification) -> Result<
     let Verification { plan, start_s, end_s, processes, .. } = verification;
     let plan = plan.display();
     context.line(format!(
-        "{plan}, window {start_s:.1} to {end_s:.1} s: {}",
+        "{plan}, window {} to {}: {}",
+        duration(*start_s),
+        duration(*end_s),
         counted(*processes as usize, "process", "processes")
     ))?;
     let mut table = Table::new(&["access", "server", ">requests", ">predicted", ">MB/s", ">of it", ">mean", ">busy"]);
@@ -211,7 +213,7 @@ fn print_verification(context: &Context, verification: &Verification) -> Result<
                 String::new(),
                 format!("{:.1}", server.mb_per_s),
                 String::new(),
-                server.mean_s.map_or_else(String::new, |seconds| format!("{:.3} ms", seconds * 1e3)),
+                server.mean_s.map_or_else(String::new, duration),
                 format!("{:.0} %", server.busy * 100.0),
             ]);
         }

@@ -9,6 +9,7 @@ use stripewise::emulated::EmulatedServers;
 use stripewise::init::{CephOptions, EngineOptions, InitOptions, Initialized, NamedClass, NamedServer, init};
 use stripewise::table::Table;
 use stripewise_layout::ByteCount;
+use stripewise_layout::figures::bytes;
 
 /// Write cluster.toml and prepare the directories of its servers
 #[derive(Args, Debug)]
@@ -99,7 +100,7 @@ pub(crate) fn run(context: &Context, arguments: InitArgs) -> Result<Verdict> {
 fn print(context: &Context, made: &Initialized) -> Result<()> {
     let mut table = Table::new(&["server", "class", ">capacity", "url"]);
     for server in &made.cluster.servers {
-        let capacity = server.capacity.map_or("-".to_owned(), |capacity| capacity.to_string());
+        let capacity = server.capacity.map_or("-".to_owned(), |capacity| bytes(capacity.0));
         table.row([&server.name, &server.class.to_string(), &capacity, &server.url.to_string()]);
     }
     context.line(table)?;

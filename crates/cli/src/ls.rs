@@ -11,7 +11,6 @@ use stripewise::Store;
 use stripewise::list::{Listed, ListedFile, ListedServer, list, list_servers};
 use stripewise::messages::printable;
 use stripewise::table::Table;
-use stripewise_layout::ByteCount;
 use stripewise_layout::figures::{bytes, grouped};
 
 /// List managed files, all or those at and below some paths; or the servers
@@ -80,7 +79,7 @@ pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
         return Ok(Verdict::Done);
     }
     for (directory, min_bytes) in &min_size_bytes {
-        let size = ByteCount(*min_bytes);
+        let size = bytes(*min_bytes);
         let directory = printable(directory, false);
         context.say(format_args!(
             "files below {directory} that are smaller than {size} are ordinary after their last close, and not listed"

@@ -9,6 +9,7 @@ use stripewise::Store;
 use stripewise::layouts;
 use stripewise::manage::{ManageOptions, manage, managed_paths};
 use stripewise::table::Table;
+use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, ServerClass};
 
 /// Make new files below a directory managed; without one, list such directories
@@ -58,7 +59,7 @@ pub(crate) fn run(context: &Context, arguments: ManageArgs) -> Result<Verdict> {
     if context.json {
         context.object(&managed)?;
     } else if let Some(min_bytes) = managed.min_size_bytes {
-        let size = ByteCount(min_bytes);
+        let size = bytes(min_bytes);
         context.say(format_args!(
             "new files below {} will be managed in redirected runs; those smaller than {size} become ordinary after their last close",
             managed.directory
@@ -78,7 +79,7 @@ fn list(context: &Context, store: &Store) -> Result<()> {
     let has_min_sizes = !paths.min_size_bytes.is_empty();
     let mut table = Table::new(if has_min_sizes { &["what", "min size", "path"] } else { &["what", "path"] });
     let mut row = |what: &str, path: &str| {
-        let min_size = paths.min_size_bytes.get(path).map_or("-".to_owned(), |bytes| ByteCount(*bytes).to_string());
+        let min_size = paths.min_size_bytes.get(path).map_or("-".to_owned(), |size| bytes(*size));
         if has_min_sizes { table.row([what, min_size.as_str(), path]) } else { table.row([what, path]) }
     };
     for directory in &paths.directories {

@@ -53,6 +53,21 @@ fn the_profile_lies_beside_the_cluster_file() {
 }
 
 #[test]
+fn times_are_printed_in_the_unit_that_suits_them() {
+    let cluster = cluster();
+    let output = run(
+        cluster.path(),
+        &["calibrate", "--quick", "--seconds", "1", "--file-size", "16MiB", "--network-e", "250ns"],
+    );
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(out.contains("\nnetwork: 0.25 \u{b5}s for each connection, "), "{out}");
+    let words: Vec<&str> = out.split_whitespace().collect();
+    let is_too_small = |pair: &[&str]| pair[1] == "ms" && pair[0].starts_with("0.");
+    assert!(!words.windows(2).any(is_too_small), "a startup of less than a millisecond: {out}");
+}
+
+#[test]
 fn a_killed_calibration_leaves_nothing() {
     let cluster = cluster();
     let before = (entries(&cluster.path().join("a")), entries(cluster.path()));

@@ -110,6 +110,8 @@ fn a_plan_is_verified_on_its_servers_and_nothing_is_left() {
         reads["servers"].as_array().unwrap().iter().map(|server| server["name"].as_str().unwrap()).collect();
     assert_eq!(named, servers);
     assert_eq!(servers.iter().map(entries).collect::<Vec<_>>(), before);
+    let said = place.say(&words);
+    assert!(said.out.starts_with("plan.json, window 0 s to 10 min: 4 processes\n"), "{}", said.out);
 
     std::fs::rename(place.path("run.csv"), place.path("moved.csv")).unwrap();
     let said = place.say(&words);

@@ -116,8 +116,8 @@ fn managed_directories_are_listed() {
     place.done(&["manage", "out"]);
     assert_eq!(place.done(&["manage"]), "what       path\ndirectory  HERE/out\n");
     let said = place.say(&["manage", "out", "--min-size", "1MiB"]);
-    assert!(said.status == 0 && said.err.contains("smaller than 1MiB"), "{}", said.err);
-    assert_eq!(place.done(&["manage"]), "what       min size  path\ndirectory  1MiB      HERE/out\n");
+    assert!(said.status == 0 && said.err.contains("smaller than 1 MiB"), "{}", said.err);
+    assert_eq!(place.done(&["manage"]), "what       min size  path\ndirectory  1 MiB     HERE/out\n");
     assert!(place.done(&["manage", "--json"]).contains("\"min_size_bytes\""));
     assert_eq!(place.say(&["manage", "out", "--min-size", "0"]).status, 2);
     place.done(&["unmanage", "out"]);
@@ -147,7 +147,7 @@ fn ls_and_stat_show_minimum_sizes() {
         assert_eq!(large.unwrap()["min_size_bytes"], 64 << 10, "{named:?}");
         let said = place.say(named);
         assert!(said.out.contains("min size") && said.out.contains("64 KiB"), "{}", said.out);
-        assert!(said.err.contains("files below HERE/out that are smaller than 64KiB are ordinary"), "{}", said.err);
+        assert!(said.err.contains("files below HERE/out that are smaller than 64 KiB are ordinary"), "{}", said.err);
     }
     assert_eq!(place.json(&["ls", "elsewhere"])["min_size_bytes"], serde_json::json!({}));
 

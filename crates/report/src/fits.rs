@@ -117,12 +117,11 @@ impl Panel {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, ServerProfile};
 
-    #[test]
-    fn the_axis_holds_every_line() {
+    pub(crate) fn profile_of_one_server() -> Profile {
         let line = |alpha_s| Line { alpha_s, beta_s_per_byte: 1e-8, r2: 1.0, spread: 0.1, samples: 9 };
         let server = ServerProfile {
             name: "hdd0".into(),
@@ -136,7 +135,7 @@ mod tests {
             flush_wait: None,
         };
         let network = NetworkProfile { e_s: 0.0, t_s_per_byte: 0.0, source: NetworkSource::Local };
-        let mut profile = Profile {
+        Profile {
             version: PROFILE_VERSION,
             cluster: "c".into(),
             emulated: false,
@@ -144,7 +143,12 @@ mod tests {
             servers: vec![server],
             network,
             caveats: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn the_axis_holds_every_line() {
+        let mut profile = profile_of_one_server();
         assert_eq!(decades(&profile), (-4, -1));
         let chart = chart(&profile);
         assert!(chart.contains("Random writes") && chart.contains(">hdd<") && !chart.contains(">ssd<"));

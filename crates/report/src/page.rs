@@ -256,7 +256,7 @@ fn sources(material: &Material, profile: Option<&Profile>) -> Vec<(String, Strin
                 short(&from.trace_sha256),
                 short(&from.profile_sha256),
                 short(&from.cluster_sha256),
-                plan.options.step,
+                bytes(plan.options.step.0),
                 plan.options.seed
             ),
         ));

@@ -4,7 +4,7 @@ use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
 use std::collections::BTreeMap;
 use stripewise_layout::figures::bytes;
-use stripewise_layout::{ByteCount, Layout, Placement, RegionGeometry, RegionIndex, ServerClass};
+use stripewise_layout::{Layout, Placement, RegionGeometry, RegionIndex, ServerClass};
 use stripewise_planner::PlannedServer;
 
 /// Consecutive regions with one layout.
@@ -45,7 +45,7 @@ pub(super) fn layout_words(layout: &Layout, servers: &[PlannedServer]) -> String
             }
         }
         for (size, count) in sizes {
-            parts.push(format!("{count} {class} \u{d7} {}", ByteCount(u64::from(size))));
+            parts.push(format!("{count} {class} \u{d7} {}", bytes(u64::from(size))));
         }
     }
     if parts.is_empty() { "unknown servers".to_owned() } else { parts.join(" + ") }
@@ -239,7 +239,7 @@ fn legend(svg: &mut Svg, y: f64, spans: &[Span<'_>], servers: &[PlannedServer]) 
             let mut swatch = Path::default();
             swatch.rect([x, y, 16.0, 10.0]);
             svg.path(&swatch, &class);
-            let text = ByteCount(u64::from(size)).to_string();
+            let text = bytes(u64::from(size));
             svg.text((x + 21.0, y + 9.0), Anchor::Start, "note", &text);
             x += 34.0 + 6.6 * text.len() as f64;
         }
@@ -250,7 +250,7 @@ fn legend(svg: &mut Svg, y: f64, spans: &[Span<'_>], servers: &[PlannedServer]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stripewise_layout::ServerId;
+    use stripewise_layout::{ByteCount, ServerId};
 
     fn servers() -> Vec<PlannedServer> {
         let server = |name: &str, class| PlannedServer { name: name.into(), class, room_bytes: None, used_bytes: 0 };
@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn layouts_in_words() {
         let words = |pairs: &[(u16, u32)]| layout_words(&layout(pairs), &servers());
-        assert_eq!(words(&[(0, 65536), (1, 65536), (2, 131072)]), "2 hdd \u{d7} 64KiB + 1 ssd \u{d7} 128KiB");
-        assert_eq!(words(&[(2, 4096)]), "1 ssd \u{d7} 4KiB");
+        assert_eq!(words(&[(0, 65536), (1, 65536), (2, 131072)]), "2 hdd \u{d7} 64 KiB + 1 ssd \u{d7} 128 KiB");
+        assert_eq!(words(&[(2, 4096)]), "1 ssd \u{d7} 4 KiB");
         assert_eq!(words(&[(9, 4096)]), "unknown servers");
     }
 

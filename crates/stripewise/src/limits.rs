@@ -1,5 +1,6 @@
 //! What a cluster with pools cannot do, found out before anything is placed.
 
+use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, Cluster, Server};
 use stripewise_store::server::capabilities_by_agent;
 use thiserror::Error;
@@ -9,7 +10,9 @@ use thiserror::Error;
 pub enum LimitError {
     /// A region may lie on one server alone, whose object is then as long as the region.
     #[error(
-        "regions of {region} do not fit server {server}, whose objects have at most {most}: choose regions of {most} or less"
+        "regions of {} do not fit server {server}, whose objects have at most {}: choose regions of {most} or less",
+        bytes(region.0),
+        bytes(most.0)
     )]
     Region {
         /// Of the files meant.
@@ -85,7 +88,7 @@ mod tests {
         let region = found("region = \"129MiB\"", "rados://s").unwrap_err();
         assert_eq!(
             region,
-            "regions of 129MiB do not fit server s, whose objects have at most 128MiB: choose regions of 128MiB or less"
+            "regions of 129 MiB do not fit server s, whose objects have at most 128 MiB: choose regions of 128MiB or less"
         );
         let fragments = found("fragments = true", "rados://s").unwrap_err();
         assert!(fragments.contains("do not reach server s themselves"), "{fragments}");

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use stripewise_layout::Cluster;
+use stripewise_layout::figures::duration;
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::protocol::{Admin, Reply, Request};
 
@@ -90,7 +91,8 @@ impl Watch {
         for (number, (name, silent)) in self.servers.iter().zip(silent).enumerate() {
             match silent {
                 Some(seconds) if self.silent.insert(number) => self.voice.say(format_args!(
-                    "{name} has not answered for {seconds} s; what needs it waits or fails until it does; see to its mount"
+                    "{name} has not answered for {}; what needs it waits or fails until it does; see to its mount",
+                    duration(seconds as f64)
                 )),
                 None if self.silent.remove(&number) => self.voice.say(format_args!("{name} answers again")),
                 _ => {}

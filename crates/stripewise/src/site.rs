@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use stripewise_device::{DeviceSpec, lookup_device, lookup_link};
 use stripewise_layout::Direction;
+use stripewise_layout::figures::duration;
 use stripewise_model::{Profile, ProfileError};
 use stripewise_planner::native::{self, Found};
 use stripewise_planner::site::{LinkTimes, Site, SiteError, SiteServers, TargetTimes, Times};
@@ -116,7 +117,7 @@ fn ask(words: &[&str], within: Duration) -> Result<String, String> {
         Ok(output) => output.map_err(|error| failed(error.to_string()))?,
         Err(_) => {
             let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
-            return Err(failed(format!("no answer within {} s", within.as_secs_f64())));
+            return Err(failed(format!("no answer within {}", duration(within.as_secs_f64()))));
         }
     };
     if !output.status.success() {
@@ -174,7 +175,7 @@ mod tests {
         );
         let started = std::time::Instant::now();
         let error = ask(&["sleep", "600"], Duration::from_millis(50)).unwrap_err();
-        assert_eq!(error, "`sleep 600`: no answer within 0.05 s");
+        assert_eq!(error, "`sleep 600`: no answer within 50 ms");
         assert!(started.elapsed() < within);
     }
 

@@ -5,6 +5,7 @@ use super::store::connect;
 use super::survey::{PoolFacts, Survey, probe_blocklist};
 use super::{Connection, space_of};
 use std::sync::Arc;
+use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, ServerUrl};
 use stripewise_store::server::ServerError;
 use stripewise_store::server::rados::RadosUrl;
@@ -45,10 +46,10 @@ fn check(connection: &Connection, survey: &Survey, pool: &str, region: ByteCount
     if free >= region.0 {
         return Ok(());
     }
-    let (free, total, ceph) = (ByteCount(free), ByteCount(total), connection.ceph());
+    let ([free, total, region], ceph) = ([free, total, region.0].map(bytes), connection.ceph());
     let remedy = match facts.quota_bytes {
         Some(quota) => {
-            format!("raise its quota of {} ({ceph} osd pool set-quota {pool} max_bytes BYTES)", ByteCount(quota))
+            format!("raise its quota of {} ({ceph} osd pool set-quota {pool} max_bytes BYTES)", bytes(quota))
         }
         None => "free space in it".to_owned(),
     };

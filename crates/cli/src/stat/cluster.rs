@@ -5,7 +5,7 @@ use anyhow::Result;
 use stripewise::hosts::Host;
 use stripewise::stat::ClusterStat;
 use stripewise::table::Table;
-use stripewise_layout::figures::{bytes, counted, grouped};
+use stripewise_layout::figures::{bytes, counted, duration, grouped};
 use stripewise_report::date::utc;
 
 pub(super) fn print(context: &Context, cluster: &ClusterStat) -> Result<()> {
@@ -60,7 +60,7 @@ pub(crate) fn hosts(hosts: &[Host]) -> Table {
         let role = if host.is_master { "master" } else { "" };
         let state = match (host.answers, host.is_silent) {
             (true, false) => "answers".to_owned(),
-            (_, true) => format!("silent for {:.0} s", host.unheard_s),
+            (_, true) => format!("silent for {}", duration(host.unheard_s.round())),
             (false, false) => "does not answer".to_owned(),
         };
         let files = host.files.map_or_else(|| "unknown".to_owned(), |files| files.to_string());

@@ -169,7 +169,8 @@ fn print_file(context: &Context, file: &TraceFile) -> Result<()> {
 fn print_alignment(context: &Context, alignment: &AlignmentSummary) -> Result<()> {
     context.line(format_args!(
         "stripe {}: unaligned is larger than a stripe with an end off it, random is below {}",
-        alignment.stripe, alignment.random_below
+        bytes(alignment.stripe.0),
+        bytes(alignment.random_below.0)
     ))?;
     let mut table = Table::new(&["file", ">requests", ">unaligned %", ">random %", ">total %"]);
     for row in &alignment.rows {

@@ -31,6 +31,7 @@ pub(super) struct Fits {
     rows: Vec<FitRow>,
     network: String,
     measured_at: String,
+    caveats: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -89,7 +90,7 @@ fn region_section(material: &Material, plan: &Plan, file: &PlannedFile) -> Regio
         facts: format!(
             "{} regions of {} in {} distinct layouts",
             grouped(total as i64),
-            placement.region_size,
+            bytes(placement.region_size.0),
             distinct_layouts(&spans)
         ),
         chart: regions::chart(&map),
@@ -157,6 +158,7 @@ pub(super) fn fits_section(profile: &Profile) -> Fits {
         rows: rows.collect(),
         network,
         measured_at: profile.measured_at.clone(),
+        caveats: profile.caveats.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -264,4 +266,66 @@ fn move_rows(plan: &Plan) -> Vec<Vec<String>> {
             ]
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fits::tests::profile_of_one_server;
+    use crate::{Material, render};
+    use stripewise_layout::{Direction, Order};
+    use stripewise_model::Caveat;
+
+    /// A caveat of each kind, one after the other; the compiler asks where a new one stands.
+    fn after(last: Option<&Caveat>) -> Option<Caveat> {
+        let (direction, order) = (Direction::Read, Order::Random);
+        let [server, hdd, ssd] = ["hdd0", "hdd0", "ssd0"].map(str::to_owned);
+        let servers = vec![hdd.clone(), ssd.clone()];
+        let (single_bytes_per_s, sustained_bytes_per_s) = (2.4e9, 98e6);
+        Some(match last {
+            None => Caveat::LimitedRate {
+                server,
+                direction,
+                single_bytes_per_s,
+                sustained_bytes_per_s,
+                burst_bytes: 1 << 30,
+            },
+            Some(Caveat::LimitedRate { .. }) => {
+                Caveat::LimitedRequests { server, direction, single_per_s: 9000.0, sustained_per_s: 3000.0 }
+            }
+            Some(Caveat::LimitedRequests { .. }) => Caveat::SlowRequests { server, direction, order, factor: 11.0 },
+            Some(Caveat::SlowRequests { .. }) => Caveat::NoLine { server, direction, order, r2: 0.5, spread: 0.3 },
+            Some(Caveat::NoLine { .. }) => {
+                Caveat::SlowBuffered { server, order, buffered_bytes_per_s: 1e8, direct_bytes_per_s: 2e8 }
+            }
+            Some(Caveat::SlowBuffered { .. }) => Caveat::NoSeeks { server, ratio: 1.1 },
+            Some(Caveat::NoSeeks { .. }) => Caveat::SharedDevice { servers, device: "8:0".into() },
+            Some(Caveat::SharedDevice { .. }) => Caveat::SharedLoad { servers, share: 0.5 },
+            Some(Caveat::SharedLoad { .. }) => Caveat::BusyHost { share: 0.4 },
+            Some(Caveat::BusyHost { .. }) => Caveat::DerivedWrites,
+            Some(Caveat::DerivedWrites) => Caveat::Unmeasured { servers: 2 },
+            Some(Caveat::Unmeasured { .. }) => Caveat::AssumedWrites { files: 3, path: "/scratch/<a>".into() },
+            Some(Caveat::AssumedWrites { .. }) => Caveat::Throttled { server, to: "4 ms".into() },
+            Some(Caveat::Throttled { .. }) => Caveat::AlikeClasses { hdd, ssd, ratio: 1.2 },
+            Some(Caveat::AlikeClasses { .. }) => return None,
+        })
+    }
+
+    #[test]
+    fn a_profile_alone_shows_every_caveat_in_the_words_of_a_plan() {
+        let mut profile = profile_of_one_server();
+        let shown = |profile| render(&Material { profile: Some(profile), ..Material::default() }).unwrap();
+        assert!(!shown(profile.clone()).contains("may be wrong"));
+        profile.caveats = std::iter::successors(after(None), |last| after(Some(last))).collect();
+        // The refusal of a kind that is none lists them all.
+        let kinds = serde_json::from_str::<Caveat>(r#"{"kind": ""}"#).unwrap_err().to_string();
+        assert_eq!(kinds.matches('`').count() / 2, 1 + profile.caveats.len(), "{kinds}");
+        let html = shown(profile.clone());
+        let section = &html[html.find("<section id=\"profile\" ").unwrap()..];
+        let section = &section[..section.find("</section>").unwrap()];
+        for caveat in &profile.caveats {
+            let sentence = caveat.to_string();
+            let item = format!("<li>{}</li>", minijinja::HtmlEscape(&sentence));
+            assert!(section.contains(&item), "{sentence}: {section}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use crate::made_from::MadeFromError;
 use std::path::PathBuf;
 use stripewise_device::UnknownName;
 use stripewise_layout::ByteCount;
+use stripewise_layout::figures::bytes;
 use stripewise_model::ProfileError;
 use stripewise_model::fit::FitError;
 use stripewise_store::server::ServerError;
@@ -70,7 +71,12 @@ pub enum CalibrationError {
         source: rustix::io::Errno,
     },
     /// Too little is free for a file of which random parts are read.
-    #[error("{} has {free} free; calibration needs {needed}: free some space there", directory.display())]
+    #[error(
+        "{} has {} free; calibration needs {}: free some space there",
+        directory.display(),
+        bytes(free.0),
+        bytes(needed.0)
+    )]
     NoSpace {
         /// The server's directory.
         directory: PathBuf,
@@ -80,7 +86,7 @@ pub enum CalibrationError {
         needed: ByteCount,
     },
     /// As [`Self::NoSpace`], of a pool.
-    #[error("its pool has {free} free; calibration needs {needed}: free some space there")]
+    #[error("its pool has {} free; calibration needs {}: free some space there", bytes(free.0), bytes(needed.0))]
     FullPool {
         /// What is free there.
         free: ByteCount,
@@ -129,3 +135,18 @@ pub enum CalibrationError {
 }
 
 pub(super) type Result<T> = std::result::Result<T, CalibrationError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_space_is_said_as_sizes_are_elsewhere() {
+        // Not round, as free space hardly ever is.
+        let (free, needed) = (ByteCount(3_214_567), ByteCount(32 << 20));
+        let said = CalibrationError::NoSpace { directory: "/a".into(), free, needed }.to_string();
+        assert_eq!(said, "/a has 3.1 MiB free; calibration needs 32 MiB: free some space there");
+        let said = CalibrationError::FullPool { free, needed }.to_string();
+        assert_eq!(said, "its pool has 3.1 MiB free; calibration needs 32 MiB: free some space there");
+    }
+}

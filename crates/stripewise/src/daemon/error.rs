@@ -1,13 +1,15 @@
 //! Why a daemon does not start, or what it could not do.
 
 use crate::moves::MoveError;
+use crate::named_plan::NamedPlanError;
 use crate::paths::PathError;
 use crate::store::StoreError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use stripewise_layout::LayoutError;
+use stripewise_layout::figures::duration;
 use stripewise_model::ProfileError;
-use stripewise_planner::{PlanError, RequestError};
+use stripewise_planner::RequestError;
 use stripewise_store::client::ClientError;
 use stripewise_store::state::StateError;
 use thiserror::Error;
@@ -27,9 +29,9 @@ pub enum DaemonError {
     /// The system refused.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// The plan cannot be read or is for another cluster.
+    /// The plan cannot be read, is for another cluster, or not worth its moves.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(#[from] NamedPlanError),
     /// The profile cannot be read or is of another cluster.
     #[error(transparent)]
     Profile(#[from] ProfileError),
@@ -137,7 +139,10 @@ pub enum DaemonError {
     #[error("the socket's threads ended")]
     SocketEnded,
     /// A window in which little is seen.
-    #[error("--window: {window_s} s is too short to see what programs do; give at least 100ms, better some seconds")]
+    #[error(
+        "--window: {} is too short to see what programs do; give at least 100ms, better some seconds",
+        duration(*window_s)
+    )]
     ShortWindow {
         /// As it was given.
         window_s: f64,

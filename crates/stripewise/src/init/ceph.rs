@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use stripewise_broker::rados::{
     CephCommand, ConnectOptions, Connection, Osd, PoolFacts, RadosError, Survey, free_bytes, probe_blocklist,
 };
+use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, Server, ServerClass};
 use stripewise_store::server::rados::RadosUrl;
 use thiserror::Error;
@@ -206,16 +207,17 @@ impl Search<'_> {
         if !osd.is_up || !osd.is_in {
             return Ok(None);
         }
-        let region = self.region;
-        if let Some(quota) = pool.quota_bytes.filter(|quota| *quota < region.0) {
-            let quota = ByteCount(quota);
+        let region = bytes(self.region.0);
+        if let Some(quota) = pool.quota_bytes.filter(|quota| *quota < self.region.0) {
+            let quota = bytes(quota);
             return Ok(Some(format!(
                 "pool {name} has a quota of {quota}, less than one region of {region}; raise it ({} osd pool set-quota {name} max_bytes BYTES), or choose a smaller --region",
                 self.ceph()
             )));
         }
-        let free = ByteCount(free_bytes(self.connection, name)?);
-        Ok((free < region).then(|| {
+        let free_bytes = free_bytes(self.connection, name)?;
+        Ok((free_bytes < self.region.0).then(|| {
+            let free = bytes(free_bytes);
             format!("pool {name} can take {free} more, less than one region of {region}; free space on {}, raise its quota if it has one, or choose a smaller --region", osd.name)
         }))
     }
