@@ -23,6 +23,16 @@ struct Entry {
     loaded: Mutex<Option<Arc<Managed>>>,
 }
 
+impl Entry {
+    fn loaded_now(&self) -> Option<Arc<Managed>> {
+        match self.loaded.try_lock() {
+            Ok(loaded) => loaded.clone(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Files {
     entries: Mutex<HashMap<FileId, Arc<Entry>>>,
@@ -78,12 +88,12 @@ impl Files {
 
     /// The file if it is loaded and nobody is at loading it, which may take as long as a server does.
     pub(crate) fn if_loaded_now(&self, file: FileId) -> Option<Arc<Managed>> {
-        let entry = guard(&self.entries).get(&file).cloned()?;
-        match entry.loaded.try_lock() {
-            Ok(loaded) => loaded.clone(),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        guard(&self.entries).get(&file)?.loaded_now()
+    }
+
+    /// All such files.
+    pub(crate) fn all_loaded_now(&self) -> Vec<Arc<Managed>> {
+        guard(&self.entries).values().filter_map(|entry| entry.loaded_now()).collect()
     }
 
     /// A file that was just made is loaded.

@@ -5,10 +5,12 @@
 //! | `beginning` | what a move needs before it begins |
 //! | `moving` | one region's move, step by step |
 //! | `copying` | bytes from the old place to the new one |
+//! | `foreground` | which servers programs use |
 //! | `rescue` | away from a server that became full under a writer |
 
 mod beginning;
 mod copying;
+mod foreground;
 mod moving;
 mod rescue;
 mod side;

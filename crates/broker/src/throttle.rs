@@ -13,14 +13,15 @@ mod pacing;
 use crate::guard;
 use device_statistics::DeviceStatistics;
 use emulated::{EmulatedDevice, SAMPLE, Seen};
-use pacing::{Pacer, Piece, Reading};
+use pacing::{Costs, Pacer, Piece, Reading};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Cluster, Direction, ObjectOffset, ServerId};
-use stripewise_store::protocol::{MigrateBandwidth, ReadCost};
+use stripewise_store::protocol::{MigrateBandwidth, RequestCost};
 use stripewise_store::server::stations::Stations;
 use stripewise_store::server::{Due, ObjectName, Opening, ServerError, is_by_agent};
 
@@ -43,7 +44,7 @@ enum Device {
 struct RealDevice {
     block: Option<DeviceStatistics>,
     /// Of its first server, for the pacer.
-    line: ReadCost,
+    costs: Costs,
 }
 
 impl RealDevice {
@@ -83,14 +84,22 @@ pub(crate) struct Ended;
 /// A unit that may be copied. What it has under way on real devices ends with it.
 pub(crate) struct Admitted<'t> {
     throttle: &'t Throttle,
-    pieces: Vec<(Direction, usize, Piece)>,
+    pieces: Vec<Begun>,
+}
+
+/// A piece on a real device.
+struct Begun {
+    server: ServerId,
+    device: usize,
+    piece: Piece,
+    /// Whether a program was inside a file on the server; only of a device without statistics.
     is_inside: bool,
 }
 
 impl Admitted<'_> {
     /// Whether the unit's writes are to reach their devices before they count as done: what the page cache writes later would be taken for the foreground's.
     pub(crate) fn writes_through(&self) -> bool {
-        self.pieces.iter().any(|(direction, ..)| *direction == Direction::Write)
+        self.pieces.iter().any(|begun| begun.piece.direction == Direction::Write)
     }
 
     /// The unit's reads or writes are over, and took so long.
@@ -99,14 +108,14 @@ impl Admitted<'_> {
     }
 
     fn end_pieces(&mut self, direction: Direction, took: Option<Duration>) {
-        let ended: Vec<_> = self.pieces.extract_if(.., |(of, ..)| *of == direction).collect();
+        let ended: Vec<_> = self.pieces.extract_if(.., |begun| begun.piece.direction == direction).collect();
         if ended.is_empty() {
             return;
         }
         let mut state = guard(&self.throttle.state);
-        for (_, device, piece) in ended {
+        for Begun { device, piece, is_inside, .. } in ended {
             let (now, reading) = (self.throttle.now(), self.throttle.real[device].reading());
-            state.pacers[device].end(now, reading, piece, took, self.is_inside);
+            state.pacers[device].end(now, reading, piece, took, is_inside);
         }
         drop(state);
         self.throttle.changed.notify_all();
@@ -121,18 +130,19 @@ impl Drop for Admitted<'_> {
 }
 
 impl Throttle {
-    /// `lines`: what reads of each server take.
+    /// `reads` and `writes`: what those of each server take.
     pub(crate) fn new(
         cluster: &Cluster,
         stations: Option<Arc<Stations>>,
-        lines: &[ReadCost],
+        (reads, writes): (&[RequestCost], &[RequestCost]),
     ) -> Result<Self, ServerError> {
+        let costs = reads.iter().zip(writes).map(|(read, write)| Costs { read: *read, write: *write });
         let (mut devices, mut real): (_, Vec<RealDevice>) = (Vec::new(), Vec::new());
         let mut blocks = device_statistics::under_all(cluster.servers.iter().map(|server| {
             // No path of this host: the broker knows nothing of what lies under it.
             if is_by_agent(&server.url) { Path::new("") } else { server.url.directory() }
         }));
-        for ((number, server), line) in (0..).zip(&cluster.servers).zip(lines) {
+        for ((number, server), costs) in (0..).zip(&cluster.servers).zip(costs) {
             let block = blocks.get_mut(usize::from(number)).and_then(Option::take);
             let (name, url) = (&server.name, &server.url);
             let opening = |stations| Opening {
@@ -146,7 +156,7 @@ impl Throttle {
                 stations.as_ref().map(|stations| EmulatedDevice::of(&opening(stations), stations)).transpose()?;
             devices.push(match emulated.flatten() {
                 Some(emulated) => Device::Emulated(Box::new(emulated)),
-                None => Device::Real(add_real(&mut real, block, *line)),
+                None => Device::Real(add_real(&mut real, block, costs)),
             });
         }
         Ok(Self::of_devices(stations, devices, real))
@@ -161,7 +171,7 @@ impl Throttle {
             next: now,
             sampled: now,
             seen: vec![Seen::new(now); devices.len()],
-            pacers: real.iter().map(|device| Pacer::new(device.line)).collect(),
+            pacers: real.iter().map(|device| Pacer::new(device.costs)).collect(),
         };
         let (state, changed, copied) = (Mutex::new(state), Condvar::new(), AtomicU64::new(0));
         Self { state, changed, stations, devices, real, origin: now, copied }
@@ -216,19 +226,21 @@ impl Throttle {
     }
 
     /// Bytes to copy at once between these servers, of which the wider side has `width`.
-    pub(crate) fn unit_bytes(&self, servers: impl Iterator<Item = ServerId> + Clone, width: u64) -> u64 {
+    pub(crate) fn unit_bytes(&self, servers: impl Iterator<Item = (Direction, ServerId)> + Clone, width: u64) -> u64 {
         let state = guard(&self.state);
         let (piece_bytes, most) = match state.bandwidth {
             MigrateBandwidth::Unlimited => (PIECE_BYTES, MAX_UNIT_BYTES),
             MigrateBandwidth::BytesPerS(bytes) => ((bytes / 16).clamp(4096, PIECE_BYTES), MAX_UNIT_BYTES),
             MigrateBandwidth::Auto => {
-                let real = servers.clone().filter_map(|server| self.real_device(server));
-                match real.map(|device| state.pacers[device].piece_bytes()).max() {
+                let piece_bytes = |(direction, server)| {
+                    self.real_device(server).map(|device| state.pacers[device].piece_bytes(direction))
+                };
+                match servers.clone().filter_map(piece_bytes).max() {
                     Some(piece_bytes) => (piece_bytes, MAX_REAL_UNIT_BYTES),
                     None => {
                         let is_shared = |server: &ServerId| state.seen[usize::from(server.0)].is_shared();
                         let is_disk = |server| self.emulated(server).is_some_and(|device| device.is_disk);
-                        let mut busy = servers.filter(is_shared).peekable();
+                        let mut busy = servers.map(|(_, server)| server).filter(is_shared).peekable();
                         let is_long = busy.peek().is_some() && busy.all(is_disk);
                         (if is_long { PIECE_BYTES } else { POLITE_PIECE_BYTES }, MAX_UNIT_BYTES)
                     }
@@ -256,12 +268,12 @@ impl Throttle {
         Some(device.foreground_ns(stations.server_load(server)))
     }
 
-    /// Waits until `bytes` may be copied between these servers. `is_inside` tells whether a program is inside the file just now.
+    /// Waits until `bytes` may be copied between these servers. `used` tells on which servers programs are inside files just now.
     pub(crate) fn admit(
         &self,
         bytes: u64,
         servers: &[(Direction, ServerId, u64)],
-        is_inside: impl Fn() -> bool,
+        used: impl FnOnce() -> BTreeSet<ServerId>,
         is_ended: impl Fn() -> bool,
     ) -> Result<Admitted<'_>, Ended> {
         let mut state = guard(&self.state);
@@ -281,9 +293,15 @@ impl Throttle {
             };
             if delay.is_zero() {
                 // Paid for by the next one, who waits.
-                let pieces = self.charge(&mut state, now, bytes, servers);
-                let is_inside = !pieces.is_empty() && is_inside();
-                return Ok(Admitted { throttle: self, pieces, is_inside });
+                let mut pieces = self.charge(&mut state, now, bytes, servers);
+                drop(state);
+                let has_no_statistics = |begun: &&mut Begun| self.real[begun.device].block.is_none();
+                let mut blind = pieces.iter_mut().filter(has_no_statistics).peekable();
+                if blind.peek().is_some() {
+                    let used = used();
+                    blind.for_each(|begun| begun.is_inside = used.contains(&begun.server));
+                }
+                return Ok(Admitted { throttle: self, pieces });
             }
             state = self.changed.wait_timeout(state, delay.min(SAMPLE)).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -312,7 +330,7 @@ impl Throttle {
         now: Instant,
         bytes: u64,
         servers: &[(Direction, ServerId, u64)],
-    ) -> Vec<(Direction, usize, Piece)> {
+    ) -> Vec<Begun> {
         let mut pieces = Vec::new();
         match state.bandwidth {
             MigrateBandwidth::Unlimited => {}
@@ -326,8 +344,8 @@ impl Throttle {
                         let work_s = device.work_s(*direction, *bytes);
                         state.seen[usize::from(server.0)].charge(now, work_s);
                     } else if let Some(device) = self.real_device(*server) {
-                        let piece = state.pacers[device].begin(self.real[device].reading(), *bytes);
-                        pieces.push((*direction, device, piece));
+                        let piece = state.pacers[device].begin(self.real[device].reading(), *direction, *bytes);
+                        pieces.push(Begun { server: *server, device, piece, is_inside: false });
                     }
                 }
             }
@@ -349,7 +367,7 @@ impl Throttle {
 }
 
 /// The number of a server's device, which is added if no server before was on it.
-fn add_real(real: &mut Vec<RealDevice>, block: Option<DeviceStatistics>, line: ReadCost) -> usize {
+fn add_real(real: &mut Vec<RealDevice>, block: Option<DeviceStatistics>, costs: Costs) -> usize {
     let is_same = |known: &RealDevice| match (&known.block, &block) {
         (Some(known), Some(block)) => known.path == block.path,
         _ => false,
@@ -357,7 +375,7 @@ fn add_real(real: &mut Vec<RealDevice>, block: Option<DeviceStatistics>, line: R
     if let Some(number) = real.iter().position(is_same) {
         return number;
     }
-    real.push(RealDevice { block, line });
+    real.push(RealDevice { block, costs });
     real.len() - 1
 }
 
@@ -369,7 +387,9 @@ mod tests {
 
     const PIECE: u64 = 1 << 20;
 
-    /// Two servers on devices whose statistics the test writes.
+    const BOTH: [ServerId; 2] = [ServerId(0), ServerId(1)];
+
+    /// Two servers on devices whose statistics the test writes, if they have any.
     struct Devices {
         _keep: tempfile::TempDir,
         paths: [PathBuf; 2],
@@ -377,22 +397,30 @@ mod tests {
     }
 
     impl Devices {
-        fn new() -> Self {
+        fn new(have_statistics: bool) -> Self {
             let keep = tempfile::tempdir().unwrap();
             let paths = ["a", "b"].map(|name| keep.path().join(name));
             paths.iter().for_each(|path| write(path, 0, 0));
-            let line = ReadCost { startup_ns: 5_000_000, kib_ns: 8_000 };
-            let real = |path: &PathBuf| RealDevice { block: Some(DeviceStatistics::of_statistics(path)), line };
+            let cost = RequestCost { startup_ns: 5_000_000, kib_ns: 8_000 };
+            let costs = Costs { read: cost, write: cost };
+            let block = |path: &PathBuf| have_statistics.then(|| DeviceStatistics::of_statistics(path));
+            let real = |path: &PathBuf| RealDevice { block: block(path), costs };
             let devices = vec![Device::Real(0), Device::Real(1)];
             let throttle = Throttle::of_devices(None, devices, paths.iter().map(real).collect());
             throttle.set(MigrateBandwidth::Auto);
             Self { _keep: keep, paths, throttle }
         }
 
-        fn admit(&self) -> Admitted<'_> {
+        /// While programs are inside files on these servers.
+        fn admit_beside(&self, used: &[ServerId]) -> Admitted<'_> {
             let servers = [(Direction::Read, ServerId(0), PIECE), (Direction::Write, ServerId(1), PIECE)];
-            let Ok(admitted) = self.throttle.admit(PIECE, &servers, || true, || false) else { panic!("not ended") };
+            let used = || used.iter().copied().collect();
+            let Ok(admitted) = self.throttle.admit(PIECE, &servers, used, || false) else { panic!("not ended") };
             admitted
+        }
+
+        fn admit(&self) -> Admitted<'_> {
+            self.admit_beside(&BOTH)
         }
 
         fn are_shared(&self) -> [bool; 2] {
@@ -409,8 +437,8 @@ mod tests {
     }
 
     #[test]
-    fn a_program_inside_the_file_is_no_load() {
-        let devices = Devices::new();
+    fn a_program_inside_a_file_is_no_load() {
+        let devices = Devices::new(true);
         for number in 1..=100 {
             let mut admitted = devices.admit();
             assert!(admitted.writes_through());
@@ -424,8 +452,20 @@ mod tests {
     }
 
     #[test]
+    fn without_statistics_slow_pieces_count_where_programs_are_inside_files() {
+        for (used, shared) in [(&BOTH[..], [true, true]), (&BOTH[1..], [false, true]), (&BOTH[..0], [false, false])] {
+            let devices = Devices::new(false);
+            let mut admitted = devices.admit_beside(used);
+            for direction in [Direction::Read, Direction::Write] {
+                admitted.end(direction, Duration::from_millis(100));
+            }
+            assert_eq!(devices.are_shared(), shared, "{used:?}");
+        }
+    }
+
+    #[test]
     fn pieces_on_a_busy_device_go_one_at_a_time_until_it_is_idle() {
-        let devices = Devices::new();
+        let devices = Devices::new(true);
         let (is_busy, begun) = (AtomicBool::new(true), Instant::now());
         let (under_way, most) = (AtomicU32::new(0), AtomicU32::new(0));
         let until = |is_shared: bool| {

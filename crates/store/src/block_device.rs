@@ -19,7 +19,7 @@ impl BlockDevice {
     pub fn under(directory: &Path) -> Option<Self> {
         let number = number_text(directory.metadata().ok()?.dev());
         // A file system over several devices (btrfs) has a number of its own; its mount names one of them.
-        Self::numbered(&number).or_else(|| Self::numbered(&mounted_device(&number)?))
+        Self::numbered(&number).or_else(|| Self::numbered(&mounted_device(directory, &number)?))
     }
 
     /// Its directory below `/sys/devices`, where the kernel keeps what it knows of the device.
@@ -69,20 +69,43 @@ pub fn number_text(device: u64) -> String {
     format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
 }
 
-/// The number of the device that is the source of the mount with this number.
-fn mounted_device(number: &str) -> Option<String> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let source = Path::new(source_of(&mounts, number)?).metadata().ok()?;
-    Some(number_text(source.rdev()))
+/// The number of the device that is the source of the mount where `directory` lies, whose file system has this number.
+fn mounted_device(directory: &Path, number: &str) -> Option<String> {
+    let mounts = std::fs::read("/proc/self/mountinfo").ok()?;
+    let source = source_of(&String::from_utf8_lossy(&mounts), &directory.canonicalize().ok()?, number)?;
+    Some(number_text(Path::new(&source).metadata().ok()?.rdev()))
 }
 
-/// The source of a mount in `/proc/PID/mountinfo`, if it is a path of a device.
-fn source_of<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
-    let of_mount = |line: &'a str| {
-        let (mount, file_system) = line.split_once(" - ")?;
-        (mount.split(' ').nth(2)? == number).then_some(file_system.split(' ').nth(1)?)
+/// A line of `/proc/PID/mountinfo`.
+struct Mount<'a> {
+    number: &'a str,
+    point: PathBuf,
+    file_system: &'a str,
+    source: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (mount, of) = line.split_once(" - ")?;
+        let (mut mount, mut of) = (mount.split(' '), of.split(' '));
+        let (number, point) = (mount.nth(2)?, mount.nth(1)?);
+        let plain = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", r"\")];
+        let point = plain.iter().fold(point.to_owned(), |point, (escape, plain)| point.replace(escape, plain));
+        Some(Self { number, point: point.into(), file_system: of.next()?, source: of.next()? })
+    }
+}
+
+/// The source of the mount with this number, if it is a path of a device. A subvolume of btrfs has a number that no mount has: its source is that of the
+/// mount it lies in.
+fn source_of(mounts: &str, directory: &Path, number: &str) -> Option<String> {
+    let mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
+    let around = || {
+        // Of several at one point, the last one lies on top.
+        let innermost = mounts.iter().filter(|mount| directory.starts_with(&mount.point));
+        innermost.max_by_key(|mount| mount.point.components().count()).filter(|mount| mount.file_system == "btrfs")
     };
-    mounts.lines().find_map(of_mount).filter(|source| source.starts_with("/dev/"))
+    let found = mounts.iter().find(|mount| mount.number == number).or_else(around)?;
+    Some(found.source.to_owned()).filter(|source| source.starts_with("/dev/"))
 }
 
 #[cfg(test)]
@@ -127,10 +150,31 @@ mod tests {
     fn the_source_of_a_mount_is_a_device_or_nothing() {
         let mounts =
             "30 1 0:26 / /data rw,relatime shared:1 - btrfs /dev/sdb rw,ssd\n31 1 0:27 / /tmp rw - tmpfs tmpfs rw\n";
-        assert_eq!(
-            (source_of(mounts, "0:26"), source_of(mounts, "0:27"), source_of(mounts, "8:1")),
-            (Some("/dev/sdb"), None, None)
-        );
+        let source = |number| source_of(mounts, Path::new("/elsewhere"), number);
+        assert_eq!((source("0:26"), source("0:27"), source("8:1")), (Some("/dev/sdb".to_owned()), None, None));
+    }
+
+    #[test]
+    fn a_subvolume_lies_on_the_device_of_the_mount_around_it() {
+        let mounts = "\
+            20 1 0:20 /root / rw - btrfs /dev/sda2 rw,subvol=/root\n\
+            21 20 0:21 / /run rw - tmpfs tmpfs rw\n\
+            30 20 0:26 / /data rw shared:1 - ext4 /dev/sdd rw\n\
+            31 20 0:26 / /data rw shared:1 - btrfs /dev/sdb rw,ssd\n\
+            32 31 0:27 / /data/a\\040b rw - btrfs /dev/mapper/c rw\n\
+            33 31 0:28 / /data/nfs rw - nfs server:/data rw\n";
+        let source = |directory| source_of(mounts, Path::new(directory), "0:99");
+        for (directory, device) in [
+            ("/home/s0", Some("/dev/sda2")),
+            ("/data", Some("/dev/sdb")),
+            ("/data/s1/deep", Some("/dev/sdb")),
+            ("/database", Some("/dev/sda2")),
+            ("/data/a b/s2", Some("/dev/mapper/c")),
+            ("/data/nfs/s3", None),
+            ("/run/s4", None),
+        ] {
+            assert_eq!(source(directory).as_deref(), device, "{directory}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Direction, Layout, ServerId};
 use stripewise_store::server::clock::wait_in_background;
+use stripewise_store::server::deadline::Deadline;
 use stripewise_store::server::{Due, ServerError};
 use stripewise_store::shared::marking::{MARK_WORDS, chunk_bytes};
 
@@ -142,10 +143,14 @@ impl<'a> Copier<'a> {
         } else {
             let longest = units.iter().map(|(_, length)| *length).max().unwrap_or(1).max(1);
             let copiers = COPIERS.min((MAX_ROUND_BYTES / longest).max(2) as usize);
+            let deadline = Deadline::of_this_thread();
             std::thread::scope(|scope| {
                 for _ in 1..copiers.min(units.len()) {
                     // Without a further thread the others do its work.
-                    let _ = std::thread::Builder::new().spawn_scoped(scope, || round.work());
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, || {
+                        let _deadline = Deadline::hold(deadline);
+                        round.work();
+                    });
                 }
                 round.work();
             });
@@ -163,9 +168,11 @@ impl<'a> Copier<'a> {
     /// The marked ranges below `limit`, in order, cut to what is copied at once.
     fn units(&self, taken: &[u64; MARK_WORDS], limit: u64) -> Vec<(u64, u64)> {
         let chunk = chunk_bytes(self.region_bytes);
-        let sides = || std::iter::once(&self.old).chain(&self.new).map(|side| side.layout);
-        let width = sides().map(|layout| layout.stripes().len()).max().unwrap_or(1) as u64;
-        let servers = sides().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
+        let written = self.new.iter().map(|side| (Direction::Write, side.layout));
+        let sides = std::iter::once((Direction::Read, self.old.layout)).chain(written);
+        let width = sides.clone().map(|(_, layout)| layout.stripes().len()).max().unwrap_or(1) as u64;
+        let servers =
+            sides.flat_map(|(direction, layout)| layout.stripes().iter().map(move |stripe| (direction, stripe.server)));
         let most = (self.core.throttle.unit_bytes(servers, width) / chunk).max(1);
         let is_marked = |number: u64| taken[number as usize / 64] >> (number % 64) & 1 == 1;
         let (mut units, mut number, count) = (Vec::new(), 0, limit.div_ceil(chunk));
@@ -183,11 +190,6 @@ impl<'a> Copier<'a> {
             number = end;
         }
         units
-    }
-
-    /// Whether a program is inside the file.
-    fn is_inside(&self) -> bool {
-        self.managed.slots.users().any(|(slot, _)| self.managed.slots.in_flight(slot).next().is_some())
     }
 }
 
@@ -239,7 +241,7 @@ impl Round<'_> {
             Speed::Throttled => {
                 let begun = Instant::now();
                 let shares = shares(copier.active, length);
-                let admitted = copier.core.throttle.admit(length, &shares, || copier.is_inside(), is_ended);
+                let admitted = copier.core.throttle.admit(length, &shares, || copier.core.used_servers(), is_ended);
                 self.waited_ns.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
                 admitted.map(Some)
             }

@@ -8,10 +8,11 @@
 //! the device: [`FLOOR`], and [`SHARE_OF_REST`] of what the foreground leaves. The floor is what makes a move end on a device that is never idle.
 //!
 //! A device without statistics has no windows. Movers then see what its clients see: a piece that takes longer than the fastest of late has waited behind the
-//! requests of others, if a program is inside the file.
+//! requests of others, if a program is inside a file there.
 
 use std::time::Duration;
-use stripewise_store::protocol::ReadCost;
+use stripewise_layout::Direction;
+use stripewise_store::protocol::RequestCost;
 
 /// Share of a device that movers take however busy programs keep it.
 pub(super) const FLOOR: f64 = 0.05;
@@ -45,17 +46,34 @@ pub(super) struct Reading {
     pub(super) bytes: u64,
 }
 
+/// What requests take on a device that is not busy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Costs {
+    pub(super) read: RequestCost,
+    pub(super) write: RequestCost,
+}
+
+impl Costs {
+    fn of(&self, direction: Direction) -> RequestCost {
+        match direction {
+            Direction::Read => self.read,
+            Direction::Write => self.write,
+        }
+    }
+}
+
 /// A piece that movers have under way on a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     begun: Option<Reading>,
+    pub(super) direction: Direction,
     bytes: u64,
 }
 
 /// Movers' use of one device. Times are counted from any one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Pacer {
-    line: ReadCost,
+    costs: Costs,
     under_way: u32,
     /// When the present window began, and what the device had done by then.
     window: Option<(Duration, Reading)>,
@@ -66,28 +84,29 @@ pub(super) struct Pacer {
     /// Service that is to be paused for, as of the end of the last piece.
     debt: Duration,
     debt_since: Duration,
-    /// Of pieces on a device without statistics, as if alone.
-    fastest_ns_per_kib: f64,
+    /// What pieces on a device without statistics take alone, over their cost; of reads and of writes.
+    fastest: [f64; 2],
 }
 
 impl Pacer {
-    /// Of a device on which pieces take about `line`.
-    pub(super) fn new(line: ReadCost) -> Self {
+    /// Of a device on which pieces take about `costs`.
+    pub(super) fn new(costs: Costs) -> Self {
         Self {
-            line,
+            costs,
             under_way: 0,
             window: None,
             measured: None,
             foreground: 0.0,
             debt: Duration::ZERO,
             debt_since: Duration::ZERO,
-            fastest_ns_per_kib: line.ns(MAX_PIECE_BYTES) as f64 / (MAX_PIECE_BYTES >> 10) as f64,
+            fastest: [1.0; 2],
         }
     }
 
-    /// Bytes to copy at once.
-    pub(super) fn piece_bytes(&self) -> u64 {
-        let kib = TRANSFER_OVER_STARTUP.saturating_mul(self.line.startup_ns) / self.line.kib_ns.max(1);
+    /// Bytes to read or write at once.
+    pub(super) fn piece_bytes(&self, direction: Direction) -> u64 {
+        let cost = self.costs.of(direction);
+        let kib = TRANSFER_OVER_STARTUP.saturating_mul(cost.startup_ns) / cost.kib_ns.max(1);
         (kib.min(MAX_PIECE_BYTES >> 10) << 10).next_power_of_two().clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES)
     }
 
@@ -145,13 +164,13 @@ impl Pacer {
     }
 
     /// A piece begins, whose [`Self::delay`] is over.
-    pub(super) fn begin(&mut self, reading: Option<Reading>, bytes: u64) -> Piece {
+    pub(super) fn begin(&mut self, reading: Option<Reading>, direction: Direction, bytes: u64) -> Piece {
         self.under_way += 1;
         self.window = None;
-        Piece { begun: reading, bytes }
+        Piece { begun: reading, direction, bytes }
     }
 
-    /// A piece is over, which took so long; `None`: nothing was done. `is_inside`: a program was inside the file.
+    /// A piece is over, which took so long; `None`: nothing was done. `is_inside`: a program was inside a file on the device.
     pub(super) fn end(
         &mut self,
         now: Duration,
@@ -171,8 +190,8 @@ impl Pacer {
                 Duration::ZERO
             }
             // Time spent behind others is not the piece's.
-            (Some(_), Some(_)) => took.min(Duration::from_nanos(self.line.ns(piece.bytes))),
-            _ => self.note_latency(took, piece.bytes, is_inside),
+            (Some(_), Some(_)) => took.min(Duration::from_nanos(self.costs.of(piece.direction).ns(piece.bytes))),
+            _ => self.note_latency(took, piece, is_inside),
         };
         let paid = now.saturating_sub(self.debt_since).mul_f64(self.own_share());
         self.debt = self.debt.saturating_sub(paid) + service;
@@ -183,17 +202,18 @@ impl Pacer {
     }
 
     /// Of a device without statistics. Returns the piece's own service.
-    fn note_latency(&mut self, took: Duration, bytes: u64, is_inside: bool) -> Duration {
-        let kib = (bytes as f64 / 1024.0).max(1.0);
-        let ns_per_kib = took.as_nanos() as f64 / kib;
+    fn note_latency(&mut self, took: Duration, piece: Piece, is_inside: bool) -> Duration {
+        let cost_ns = self.costs.of(piece.direction).ns(piece.bytes).max(1) as f64;
+        let over_cost = took.as_nanos() as f64 / cost_ns;
+        let fastest = &mut self.fastest[piece.direction as usize];
         // What is slow while somebody is inside has waited; what is slow while nobody is shows that the device is.
-        let weight = match ns_per_kib < self.fastest_ns_per_kib {
+        let weight = match over_cost < *fastest {
             true => 1.0,
             false if is_inside => 1.0 / 1024.0,
             false => 1.0 / 8.0,
         };
-        self.fastest_ns_per_kib += (ns_per_kib - self.fastest_ns_per_kib) * weight;
-        let own_ns = self.fastest_ns_per_kib * kib;
+        *fastest += (over_cost - *fastest) * weight;
+        let own_ns = *fastest * cost_ns;
         // What a piece took over its service it waited behind others; little beside it, however busy they keep the device, since pieces are long.
         let waited = (1.0 - own_ns / took.as_nanos().max(1) as f64).max(0.0);
         let share = if is_inside { (WAITED_TO_BUSY * waited).min(1.0) } else { 0.0 };
@@ -206,7 +226,11 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    const DISK: ReadCost = ReadCost { startup_ns: 6_500_000, kib_ns: 8_500 };
+    /// Writes transfer five times slower.
+    const DISK: Costs = Costs {
+        read: RequestCost { startup_ns: 6_500_000, kib_ns: 8_500 },
+        write: RequestCost { startup_ns: 6_500_000, kib_ns: 42_500 },
+    };
 
     /// A device that serves one request after the other, and what it has done.
     #[derive(Default)]
@@ -241,6 +265,8 @@ mod tests {
         stop: Duration,
         /// Whether movers see the device's statistics.
         has_statistics: bool,
+        /// What movers do on the device.
+        pieces: Direction,
     }
 
     /// Of requests and pieces that were begun.
@@ -256,7 +282,8 @@ mod tests {
 
     impl Clients {
         fn new(count: usize, think_ms: u64) -> Self {
-            Self { count, think: Duration::from_millis(think_ms), stop: SPAN, has_statistics: true }
+            let think = Duration::from_millis(think_ms);
+            Self { count, think, stop: SPAN, has_statistics: true, pieces: Direction::Read }
         }
 
         /// On a device of their own, and with a mover beside them if there is a pacer; in steps of 0.1 ms.
@@ -282,9 +309,9 @@ mod tests {
                         let delay = pacer.delay(now, reading(&device));
                         asks_at = now + delay.min(Duration::from_millis(50));
                         if delay.is_zero() {
-                            let bytes = pacer.piece_bytes();
-                            let piece = pacer.begin(reading(&device), bytes);
-                            let service = Duration::from_nanos(DISK.ns(bytes));
+                            let bytes = pacer.piece_bytes(self.pieces);
+                            let piece = pacer.begin(reading(&device), self.pieces, bytes);
+                            let service = Duration::from_nanos(DISK.of(self.pieces).ns(bytes));
                             under_way = Some((piece, now, device.serve(now, service, bytes)));
                             outcome.pieces += 1;
                             outcome.pieces_after_stop += u64::from(!is_there);
@@ -297,14 +324,17 @@ mod tests {
         }
     }
 
-    /// Pieces that the device can do in a time.
+    /// Pieces that the device can read in a time.
     fn most_pieces(span: Duration) -> f64 {
-        span.as_secs_f64() * 1e9 / DISK.ns(Pacer::new(DISK).piece_bytes()) as f64
+        span.as_secs_f64() * 1e9 / DISK.read.ns(Pacer::new(DISK).piece_bytes(Direction::Read)) as f64
     }
 
     #[test]
     fn pieces_are_long_beside_a_seek_and_short_to_wait_for() {
-        let bytes = |startup_ns, kib_ns| Pacer::new(ReadCost { startup_ns, kib_ns }).piece_bytes();
+        let bytes = |startup_ns, kib_ns| {
+            let pacer = Pacer::new(Costs { write: RequestCost { startup_ns, kib_ns }, ..DISK });
+            pacer.piece_bytes(Direction::Write)
+        };
         let found = [bytes(3_000_000, 8_500), bytes(100_000, 2_000), bytes(0, 0), bytes(u64::MAX, 1)];
         assert_eq!(found, [2 << 20, 1 << 20, 1 << 20, 4 << 20]);
     }
@@ -324,6 +354,32 @@ mod tests {
             assert!(kept >= 0.9, "{count} clients keep {kept}");
             assert!(moved >= 0.5 * FLOOR, "{count} clients leave {moved}");
         }
+    }
+
+    #[test]
+    fn slow_writes_are_paused_for_as_long_as_they_take() {
+        for has_statistics in [true, false] {
+            let clients = Clients { has_statistics, pieces: Direction::Write, ..Clients::new(4, 0) };
+            let alone = clients.run(None).requests as f64;
+            let beside = clients.run(Some(&mut Pacer::new(DISK)));
+            let kept = beside.requests as f64 / alone;
+            assert!(kept >= 0.9 && beside.pieces > 1, "{kept} kept beside {} pieces", beside.pieces);
+        }
+    }
+
+    /// A device without statistics that is read from and written to at once.
+    #[test]
+    fn slow_writes_alone_do_not_look_busy() {
+        let mut pacer = Pacer::new(DISK);
+        for number in 1..=100 {
+            for direction in [Direction::Read, Direction::Write] {
+                let bytes = pacer.piece_bytes(direction);
+                let piece = pacer.begin(None, direction, bytes);
+                let took = Duration::from_nanos(DISK.of(direction).ns(bytes));
+                pacer.end(Duration::from_secs(number), None, piece, Some(took), true);
+            }
+        }
+        assert!(!pacer.is_shared());
     }
 
     #[test]
@@ -357,7 +413,7 @@ mod tests {
         Clients::new(4, 0).run(Some(&mut pacer));
         let reading = |bytes| Some(Reading { busy: SPAN, bytes });
         let mut debt_after = |bytes| {
-            let piece = pacer.begin(reading(0), 1 << 20);
+            let piece = pacer.begin(reading(0), Direction::Read, 1 << 20);
             pacer.end(SPAN * 2, reading(bytes), piece, Some(Duration::from_millis(10)), true);
             pacer.debt
         };

@@ -13,7 +13,7 @@ use std::sync::{Arc, Barrier, Condvar, Mutex};
 use stripewise_broker::BrokerOptions;
 use stripewise_layout::{FileId, RegionIndex, ServerId};
 use stripewise_store::client::Client;
-use stripewise_store::protocol::{Admin, MigrateBandwidth, MoveControl, ReadCost};
+use stripewise_store::protocol::{Admin, MigrateBandwidth, MoveControl, RequestCost};
 use stripewise_store::server::ServerError;
 
 const REGION: u64 = 1 << 20;
@@ -160,8 +160,9 @@ impl Drop for Load {
 fn moves_leave_a_busy_device_to_programs_and_end_all_the_same() {
     let Some((world, _mounts)) = world_on_devices() else { return };
     // Slower than a piece here is: all that it takes is paused for.
-    let slow = Some(ReadCost { startup_ns: 50_000_000, kib_ns: 50_000 });
-    let _broker = world.broker_with(BrokerOptions { read_costs: vec![slow; 2], ..BrokerOptions::default() });
+    let slow = Some(RequestCost { startup_ns: 50_000_000, kib_ns: 50_000 });
+    let (read_costs, write_costs) = (vec![slow; 2], vec![slow; 2]);
+    let _broker = world.broker_with(BrokerOptions { read_costs, write_costs, ..BrokerOptions::default() });
     let client = world.client();
     let (_stub, file) = world.create(&client, "file", uniform(REGION, &[(0, 65536)]));
     write(&file, 0, &bytes());

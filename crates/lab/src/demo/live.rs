@@ -160,9 +160,9 @@ impl<'a> Stage<'a> {
         let mut words: Vec<OsString> = vec!["run".into()];
         let paths = [self.data()];
         if migrate {
-            words.extend(
-                ["--migrate", "--windows", "phase", "--migrate-bandwidth", "unlimited", "--plan"].map(OsString::from),
-            );
+            let follow =
+                ["--migrate", "--windows", "phase", "--migrate-bandwidth", "unlimited", "--force-plan", "--plan"];
+            words.extend(follow.map(OsString::from));
             words.push(self.plan.clone().into());
         }
         words.push("--".into());

@@ -233,19 +233,19 @@ pub struct ServerInfo {
     /// As in cluster.toml, absolute.
     pub url: String,
     /// By which readers choose among replicas, unless the server can tell better itself.
-    pub read_cost: ReadCost,
+    pub read_cost: RequestCost,
 }
 
-/// What a read takes on a server that is not busy.
+/// What a request takes on a server that is not busy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ReadCost {
+pub struct RequestCost {
     /// Before the first byte, in ns.
     pub startup_ns: u64,
     /// Of each 1024 bytes.
     pub kib_ns: u64,
 }
 
-impl ReadCost {
+impl RequestCost {
     /// Of a server that was never measured: a disk that seeks half of the time, or an SSD (rounded figures of ours).
     #[must_use]
     pub fn usual(class: ServerClass) -> Self {
@@ -255,7 +255,7 @@ impl ReadCost {
         }
     }
 
-    /// For one read.
+    /// For one request.
     #[must_use]
     pub fn ns(&self, bytes: u64) -> u64 {
         self.startup_ns.saturating_add(bytes.saturating_mul(self.kib_ns) / 1024)

@@ -3,6 +3,7 @@
 //! Device numbers tell of partitions of one disk, of images on one file system and of directories side by side: the
 //! kernel lists below what each block device lies. What they cannot tell (two volumes of one array, two mounts over one
 //! link) shows under load: servers are read at once, and those that reach clearly less than each alone are read in pairs.
+//! What is shared need not be shared alike: one server may lose what others keep.
 
 use super::error::Result;
 use super::measure::{LARGEST_BYTES, Subject};
@@ -20,8 +21,9 @@ const CONTENDED_BELOW: f64 = 0.7;
 /// How long servers are read at once.
 const LOAD_TIME: Duration = Duration::from_millis(300);
 
-/// More servers are not tried in pairs: 28 pairs take 8 s.
+/// More servers are not tried in pairs with each other, and no more pairs at all: these take 8 s.
 const MAX_IN_PAIRS: usize = 8;
+const MAX_PAIRS: usize = MAX_IN_PAIRS * (MAX_IN_PAIRS - 1) / 2;
 
 /// Block devices nest: a file system on a loop device on a file system on a volume on a disk, and no deeper by far.
 const MAX_DEPTH: usize = 8;
@@ -95,10 +97,14 @@ pub(super) fn under_load(names: &[&str], mut rates: impl FnMut(&[usize]) -> Resu
         alone.extend(rates(&[*number])?);
     }
     let together = rates(&all)?;
-    let slowed: Vec<usize> =
-        all.into_iter().filter(|&number| together[number] < CONTENDED_BELOW * alone[number]).collect();
-    if slowed.len() < 2 {
-        return Ok(Vec::new());
+    let mut slowed = Vec::new();
+    for &number in &all {
+        let is_slowed = |alone: f64| together[number] < CONTENDED_BELOW * alone;
+        if is_slowed(alone[number]) {
+            // What is slow alone by now has met a limit of its own.
+            alone[number] = alone[number].min(rates(&[number])?[0]);
+            slowed.extend(is_slowed(alone[number]).then_some(number));
+        }
     }
     let share = |numbers: &[usize], rates: &[f64]| {
         rates.iter().sum::<f64>() / numbers.iter().map(|&number| alone[number]).sum::<f64>()
@@ -107,23 +113,39 @@ pub(super) fn under_load(names: &[&str], mut rates: impl FnMut(&[usize]) -> Resu
         servers: numbers.iter().map(|&number| names[number].to_owned()).collect(),
         share,
     };
-    let mut caveats = Vec::new();
-    if (3..=MAX_IN_PAIRS).contains(&slowed.len()) {
-        for (place, &first) in slowed.iter().enumerate() {
-            for &second in &slowed[place + 1..] {
-                let share = share(&[first, second], &rates(&[first, second])?);
-                if share < CONTENDED_BELOW {
-                    caveats.push(caveat(&[first, second], share));
-                }
+    let mut shared = Vec::new();
+    if names.len() > 2 && slowed.len() <= MAX_IN_PAIRS {
+        let mut try_pairs = |pairs: &[[usize; 2]]| -> Result<Vec<([usize; 2], f64)>> {
+            let mut shared = Vec::new();
+            for pair in pairs {
+                let share = share(pair, &rates(pair)?);
+                shared.extend((share < CONTENDED_BELOW).then_some((*pair, share)));
             }
-        }
+            Ok(shared)
+        };
+        let pairs_among = |(place, first): (usize, &usize)| {
+            slowed[place + 1..].iter().map(|second| [*first, *second]).collect::<Vec<_>>()
+        };
+        let among: Vec<[usize; 2]> = slowed.iter().enumerate().flat_map(pairs_among).collect();
+        shared = try_pairs(&among)?;
+        // Whoever slows the others down may hardly be slowed itself.
+        let is_alone = |number: &&usize| !shared.iter().any(|(pair, _)| pair.contains(number));
+        let pairs_beyond = |first: &usize| {
+            let others = all.iter().filter(|number| !slowed.contains(number));
+            others.map(|second| [*first.min(second), *first.max(second)]).collect::<Vec<_>>()
+        };
+        let beyond = slowed.iter().filter(is_alone).flat_map(pairs_beyond);
+        let beyond: Vec<[usize; 2]> = beyond.take(MAX_PAIRS - among.len()).collect();
+        shared.extend(try_pairs(&beyond)?);
     }
-    // What only many show at once (a link, the processors), or what was not tried in pairs.
-    if caveats.is_empty() {
-        let of_slowed: Vec<f64> = slowed.iter().map(|&number| together[number]).collect();
-        caveats.push(caveat(&slowed, share(&slowed, &of_slowed)));
+    if shared.is_empty() {
+        // What only many show at once (a link, the processors), or what was not tried in pairs.
+        let suspects = if slowed.len() < 2 { &all } else { &slowed };
+        let rates: Vec<f64> = suspects.iter().map(|&number| together[number]).collect();
+        let share = share(suspects, &rates);
+        return Ok(Vec::from_iter((share < CONTENDED_BELOW).then(|| caveat(suspects, share))));
     }
-    Ok(caveats)
+    Ok(shared.iter().map(|(pair, share)| caveat(pair, *share)).collect())
 }
 
 /// Bytes per second that each of `subjects` reads while all are read.
@@ -175,11 +197,49 @@ mod tests {
         let mut tried = Vec::new();
         let caveats = under_load(&names, queues(&[0, 1, 0, 2, 2], &mut tried)).unwrap();
         assert_eq!(caveats, [shared("s0", "s2"), shared("s3", "s4")]);
-        assert_eq!(tried.len(), 5 + 1 + 6, "each alone, all, and the pairs of the four that were slowed");
+        assert_eq!(
+            tried.len(),
+            5 + 1 + 4 + 6,
+            "each alone, all, and the four that were slowed alone again and in pairs"
+        );
         assert_eq!(under_load(&names[..2], queues(&[0, 0], &mut tried)).unwrap(), [shared("s0", "s1")]);
         assert_eq!(under_load(&names, queues(&[0, 1, 2, 3, 4], &mut tried)).unwrap(), []);
         let crowd = under_load(&["x"; 12], queues(&[0; 12], &mut tried)).unwrap();
         assert!(matches!(&crowd[..], [Caveat::SharedLoad { servers, .. }] if servers.len() == 12), "{crowd:?}");
+    }
+
+    #[test]
+    fn a_server_that_loses_what_another_keeps_is_found_with_it() {
+        // The first of each pair loses to the second.
+        fn unfair(pairs: &[[usize; 2]]) -> impl FnMut(&[usize]) -> Result<Vec<f64>> {
+            move |numbers| {
+                let has = |number| numbers.contains(number);
+                let rate = |number: &usize| match pairs.iter().find(|pair| pair.contains(number)) {
+                    Some([loser, winner]) if has(loser) && has(winner) && number == loser => 25e6,
+                    Some([loser, winner]) if has(loser) && has(winner) => 75e6,
+                    _ => 1e8,
+                };
+                Ok(numbers.iter().map(rate).collect())
+            }
+        }
+        let shared = |servers: [&str; 2]| Caveat::SharedLoad { servers: servers.map(str::to_owned).into(), share: 0.5 };
+        let names = ["s0", "s1", "s2", "s3", "s4"];
+        assert_eq!(under_load(&names[..2], unfair(&[[0, 1]])).unwrap(), [shared(["s0", "s1"])]);
+        assert_eq!(under_load(&names, unfair(&[[3, 1]])).unwrap(), [shared(["s1", "s3"])]);
+        let both = [shared(["s0", "s1"]), shared(["s3", "s4"])];
+        assert_eq!(under_load(&names, unfair(&[[0, 1], [3, 4]])).unwrap(), both);
+    }
+
+    /// Its burst is over by the time all are read.
+    #[test]
+    fn a_server_with_a_limit_of_its_own_shares_nothing() {
+        let mut reads = 0;
+        let rates = |numbers: &[usize]| -> Result<Vec<f64>> {
+            reads += numbers.iter().filter(|number| **number == 0).count();
+            let rate = |number: &usize| if *number == 0 && reads > 1 { 5e6 } else { 1e8 };
+            Ok(numbers.iter().map(rate).collect())
+        };
+        assert_eq!(under_load(&["s0", "s1", "s2"], rates).unwrap(), []);
     }
 
     #[test]

@@ -25,6 +25,9 @@ const MIN_BLOCK_S: f64 = 0.25;
 /// Time of a stream that is slower than its line, at least.
 const DOUBTED_S: f64 = 1.0;
 
+/// Times its budget that a stream lasts at most which slows down before its end: all of its second half is slow then.
+const MAX_BUDGETS: f64 = 2.0;
+
 /// Requests of a stream at least, so that its end is more than one of them.
 const MIN_REQUESTS: usize = 8;
 
@@ -44,8 +47,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Runs requests of `bytes` for `budget_s` measured seconds, longer if they are slower than `single_s`, the line's time
-    /// of one.
+    /// Runs requests of `bytes` for `budget_s` measured seconds, longer if they are, or become, slower than `single_s`, the
+    /// line's time of one.
     pub(super) fn run(
         subject: &mut dyn Subject,
         direction: Direction,
@@ -54,18 +57,40 @@ impl Stream {
         budget_s: f64,
     ) -> Result<Self> {
         let span = subject.span_bytes() / bytes * bytes;
-        let (mut seconds, mut total, mut offset) = (Vec::new(), 0.0, 0);
-        let goes_on = |requests: usize, total: f64| {
-            let is_slow = total > TOLERANCE * single_s * requests as f64;
-            requests < MIN_REQUESTS || total < budget_s || (is_slow && total < DOUBTED_S)
-        };
-        while seconds.len() < MAX_REQUESTS && goes_on(seconds.len(), total) {
-            let time = subject.time(direction, offset, bytes)?;
-            seconds.push(time);
-            total += time;
-            offset = (offset + bytes) % span;
+        let most_s = DOUBTED_S.max(MAX_BUDGETS * budget_s);
+        let mut stream = Self { direction, bytes, seconds: Vec::new() };
+        let (mut total, mut offset, mut until_s) = (0.0, 0, budget_s);
+        loop {
+            let goes_on = |requests: usize, total: f64| {
+                let is_slow = total > TOLERANCE * single_s * requests as f64;
+                requests < MIN_REQUESTS || total < until_s || (is_slow && total < DOUBTED_S)
+            };
+            while stream.seconds.len() < MAX_REQUESTS && goes_on(stream.seconds.len(), total) {
+                let time = subject.time(direction, offset, bytes)?;
+                stream.seconds.push(time);
+                total += time;
+                offset = (offset + bytes) % span;
+            }
+            // Seldom enough that a bucket does not fill meanwhile.
+            let slows_down = stream.end_s() > TOLERANCE * single_s.max(stream.sustained_s());
+            if !slows_down || total >= most_s || stream.seconds.len() >= MAX_REQUESTS {
+                return Ok(stream);
+            }
+            until_s = total + MIN_BLOCK_S;
         }
-        Ok(Self { direction, bytes, seconds })
+    }
+
+    /// Time of a request in the last part of the stream, up to [`MIN_BLOCK_S`].
+    fn end_s(&self) -> f64 {
+        let part_s = MIN_BLOCK_S.min(self.seconds.iter().sum::<f64>() / BLOCKS);
+        let (mut requests, mut part) = (0, 0.0);
+        for time in self.seconds.iter().rev() {
+            (requests, part) = (requests + 1, part + time);
+            if part >= part_s {
+                break;
+            }
+        }
+        part / f64::from(requests)
     }
 
     /// Time of a request at the end of the stream: of the second half of its time, the mean of the fastest of up to
@@ -296,6 +321,36 @@ mod tests {
         let seconds = (0..9000).map(|number| if number % 10 == 0 && number < 1000 { 1e-2 } else { 1e-4 }).collect();
         let stream = Stream { direction: Direction::Read, bytes: 4096, seconds };
         assert!((stream.sustained_s() / 1e-4 - 1.0).abs() < 1e-6, "{}", stream.sustained_s());
+    }
+
+    /// Until then the fastest part of its second half is of the burst.
+    #[test]
+    fn a_stream_that_slows_down_before_its_end_goes_on() {
+        let line = Line { alpha_s: 50e-6, beta_s_per_byte: 1.0 / 2.4e9, r2: 1.0, spread: 0.0, samples: 9 };
+        for budget_s in [0.15, 0.75, 1.0, 3.0] {
+            let burst = 1.3e9 * budget_s / 0.75;
+            let mut bucket = Bucket::new(98e6, burst, false);
+            let single_s = line.seconds(LARGEST_BYTES as f64);
+            let stream = Stream::run(&mut bucket, Direction::Write, LARGEST_BYTES, single_s, budget_s).unwrap();
+            let mut lines = [(Direction::Write, Order::Sequential, Fit { line, outliers: 0 })];
+            let caveats = correct("s0", &mut lines, &[stream], false);
+            let [Caveat::LimitedRate { sustained_bytes_per_s, burst_bytes, .. }] = caveats[..] else {
+                panic!("{budget_s}: {caveats:?}")
+            };
+            assert!((sustained_bytes_per_s / 98e6 - 1.0).abs() < 0.05, "{budget_s}: {sustained_bytes_per_s}");
+            assert!((0.9..1.3).contains(&(burst_bytes as f64 / burst)), "{budget_s}: {burst_bytes}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_stays_as_fast_as_its_line_lasts_no_longer() {
+        for (bytes, budget_s) in [(LARGEST_BYTES, 0.75), (LARGEST_BYTES, 0.15), (SMALLEST_BYTES, 0.75)] {
+            let single_s = 50e-6 + bytes as f64 / 2.4e9;
+            let mut device = Bucket::new(1e12, 1e12, false);
+            let stream = Stream::run(&mut device, Direction::Read, bytes, single_s, budget_s).unwrap();
+            let total = stream.seconds.iter().sum::<f64>();
+            assert!((budget_s..budget_s + 2.0 * single_s).contains(&total), "{bytes} {budget_s}: {total}");
+        }
     }
 
     #[test]

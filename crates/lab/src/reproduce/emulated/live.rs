@@ -107,8 +107,8 @@ impl EmulatedLab {
             _ => self.player.marking_words(prepared.program, paths, self.mark()?)?,
         };
         let rate = bandwidth.to_string();
-        let run =
-            ["run", "--migrate", "--windows", "phase", "--migrate-bandwidth", &rate, "--plan"].map(OsString::from);
+        let run = ["run", "--migrate", "--windows", "phase", "--migrate-bandwidth", &rate, "--force-plan", "--plan"];
+        let run = run.map(OsString::from);
         Ok(run.into_iter().chain([own.into(), "--".into()]).chain(words).collect())
     }
 
