@@ -45,7 +45,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Lay out only files whose absolute path begins so; may be given more than once [default: those of the site's file system]
+    /// Lay out only files whose path from the root begins so, as given or without links and `..`; may be given more than once [default: those of the site's file system]
     #[arg(long = "file", value_name = "PREFIX")]
     files: Vec<PathBuf>,
 

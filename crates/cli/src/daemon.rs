@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use stripewise::daemon::{DaemonOptions, OnlineOptions, Windows, daemon};
+use stripewise::named_plan::NamedPlan;
 use stripewise_layout::ByteCount;
 use stripewise_planner::{Online as Decay, PolicyName};
 use stripewise_store::protocol::MigrateBandwidth;
@@ -17,13 +18,14 @@ use stripewise_store::protocol::MigrateBandwidth;
 /// Serve the cluster, run moves of regions, and follow a plan's windows or what programs do, until Ctrl-C or SIGTERM
 ///
 /// Programs are started as ever, with `stripewise run`. Moves that are not committed when the daemon ends are cancelled; their regions stay where
-/// they were. One daemon serves a cluster.
+/// they were. One daemon serves a cluster. A plan whose verdict is "leave it" is refused without --force.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   stripewise daemon &
   stripewise daemon --plan plan.json --migrate-bandwidth 50MB/s
   stripewise daemon --plan plan.json --windows phase
+  stripewise daemon --plan plan.json --force
   stripewise daemon --online --window 30s
   stripewise daemon --metrics 127.0.0.1:9464
   curl --unix-socket stripewise-state/run/daemon.sock http://daemon/metrics")]
@@ -31,6 +33,10 @@ pub(crate) struct DaemonArgs {
     /// Follow this plan: at the border of every window, move its regions to where the window has them; the file may be replaced meanwhile
     #[arg(long, value_name = "PLAN")]
     plan: Option<PathBuf>,
+
+    /// Follow the plan although it says itself that it is not worth its move
+    #[arg(long, requires = "plan")]
+    force: bool,
 
     #[command(flatten)]
     options: FollowArgs,
@@ -112,7 +118,8 @@ impl From<BeginWindow> for Windows {
 
 pub(crate) fn run(context: &Context, arguments: DaemonArgs) -> Result<Verdict> {
     let interrupt = interrupt::watch()?;
-    let DaemonArgs { plan, options, metrics, online } = arguments;
+    let DaemonArgs { plan, force, options, metrics, online } = arguments;
+    let plan = plan.map(|path| NamedPlan { path, force, option: "--force" });
     let FollowArgs { windows, migrate_bandwidth: bandwidth } = options;
     let options = DaemonOptions { plan, windows: windows.into(), bandwidth, online: online.options(), metrics };
     daemon(&context.session, &options, interrupt)?;

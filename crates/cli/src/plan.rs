@@ -50,7 +50,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "TIME", default_value = "600s", value_parser = seconds::parse)]
     window: f64,
 
-    /// Plan only files whose absolute path begins so; may be given more than once
+    /// Plan only files whose path from the root begins so, as given or without links and `..`; may be given more than once
     #[arg(long = "file", value_name = "PREFIX")]
     files: Vec<PathBuf>,
 

@@ -6,6 +6,7 @@ use crate::output::Verdict;
 use anyhow::{Result, bail};
 use clap::Args;
 use std::path::PathBuf;
+use stripewise::named_plan::NamedPlan;
 use stripewise::restripe::{NewLayout, Regions, RestripeOptions, restripe};
 use stripewise::{Store, layouts};
 use stripewise_layout::figures::{bytes, counted};
@@ -37,6 +38,10 @@ pub(crate) struct RestripeArgs {
     #[arg(long, value_name = "PLAN", conflicts_with = "layout")]
     plan: Option<PathBuf>,
 
+    /// Take it although the plan says itself that it is not worth its move
+    #[arg(long, requires = "plan")]
+    force: bool,
+
     /// Order the moves and return at once; needs `stripewise daemon`, which runs them
     #[arg(long)]
     background: bool,
@@ -47,7 +52,7 @@ pub(crate) fn run(context: &Context, arguments: RestripeArgs) -> Result<Verdict>
     let store = Store::open(&context.session)?;
     let to = match (arguments.layout, arguments.plan) {
         (Some(text), _) => NewLayout::Layout(layouts::parse(&text, &store.cluster)?),
-        (None, Some(plan)) => NewLayout::Plan(plan),
+        (None, Some(path)) => NewLayout::Plan(NamedPlan { path, force: arguments.force, option: "--force" }),
         (None, None) => bail!("neither a layout nor a plan is given"),
     };
     let (path, regions, background) = (arguments.path, arguments.region, arguments.background);

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use stripewise::named_plan::NamedPlan;
 use stripewise::run::{MigrationOptions, RunOptions};
 
 /// Run a program with its reads and writes on managed files redirected
@@ -22,6 +23,7 @@ Examples:
   mpiexec -n 32 stripewise run --trace job.trace --join -- ./app
   stripewise run --migrate -- mpiexec -n 32 ./app
   stripewise run --migrate --plan plan.json --migrate-bandwidth 50MB/s -- ./app
+  stripewise run --migrate --plan plan.json --force-plan -- ./app
   stripewise run --migrate --online --window 30s -- mpiexec -n 32 ./app")]
 pub(crate) struct RunArgs {
     /// Capture the run too, into this directory
@@ -44,6 +46,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PLAN", requires = "migrate")]
     plan: Option<PathBuf>,
 
+    /// Follow --plan although the plan says itself that it is not worth its move
+    #[arg(long, requires = "plan")]
+    force_plan: bool,
+
     #[command(flatten)]
     follow: FollowArgs,
 
@@ -62,10 +68,11 @@ pub(crate) struct RunArgs {
 
 impl From<RunArgs> for RunOptions {
     fn from(arguments: RunArgs) -> Self {
-        let RunArgs { trace, force, join, migrate, plan, follow, allow_unredirected, command, online } = arguments;
+        let RunArgs { trace, force, join, migrate, plan, force_plan, follow, allow_unredirected, command, online } =
+            arguments;
         let FollowArgs { windows, migrate_bandwidth } = follow;
         let migration = migrate.then(|| MigrationOptions {
-            plan,
+            plan: plan.map(|path| NamedPlan { path, force: force_plan, option: "--force-plan" }),
             windows: windows.into(),
             bandwidth: migrate_bandwidth,
             online: online.options(),

@@ -104,6 +104,27 @@ fn from_a_trace_to_a_redirected_run() {
     assert!(place.read("data") == data);
 }
 
+/// A trace has the program that a wrapper becomes, as pyenv's `python3` does; a run of the same command was foreign to its own plan.
+#[test]
+fn a_planned_program_is_known_by_the_wrapper_that_starts_it() {
+    preload();
+    let place = Place::with_cluster();
+    write_profile(&place);
+    place.write("data", &noise(4 << 20));
+    place.write("wrapper", b"#!/bin/sh\nexec dd \"$@\"\n");
+    std::fs::set_permissions(place.path("wrapper"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let words = ["if=data", "of=/dev/null", "bs=64k", "status=none"];
+    place.done(&[&["trace", "-o", "run.trace", "--", "env", "A=1", "./wrapper"], &words[..]].concat());
+    let plan = place.json(&["plan", "run.trace", "-o", "plan.json"])["plan"].clone();
+    assert_eq!((&plan["key"]["application"], &plan["key"]["started_as"]), (&"dd".into(), &"wrapper".into()));
+    place.done(&["apply", "plan.json", "--force"]);
+    for command in [&["./wrapper"][..], &["env", "./wrapper"], &["dd"]] {
+        assert_eq!(place.say(&[&["run", "--"], command, &words[..]].concat()).err, "", "{command:?}");
+    }
+    let said = place.say(&["run", "--", "cat", "data"]);
+    assert!(said.err.contains("the plan was made for `dd`, this was `cat`"), "{}", said.err);
+}
+
 #[test]
 fn files_of_the_system_are_counted_and_shown_on_demand() {
     preload();
@@ -304,7 +325,7 @@ fn the_doctor_tells_what_stands_in_the_way() {
     let fine = place.json(&["doctor", "cat"]);
     assert_eq!(fine["redirectable"], true);
     place.write("script", b"#!/no/such/interpreter\n");
-    place.write("text", b"hello");
+    place.write("text", b"\0hello");
     for name in ["script", "text"] {
         Command::new("chmod").arg("+x").arg(place.path(name)).status().unwrap();
     }

@@ -4,6 +4,8 @@ mod support;
 
 #[path = "migration/daemon.rs"]
 mod daemon;
+#[path = "migration/leave_it.rs"]
+mod leave_it;
 #[path = "migration/online.rs"]
 mod online;
 #[path = "migration/orders.rs"]

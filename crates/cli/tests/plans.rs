@@ -55,6 +55,33 @@ fn programs_that_run_together_are_planned_together() {
     assert!(text.contains(both), "{text}");
 }
 
+/// Traces have paths without links and `..`; `--file` had them as they were given, and named nothing.
+#[test]
+fn files_are_named_through_links_and_by_paths_that_climb() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    std::fs::create_dir(place.path("scratch")).unwrap();
+    std::os::unix::fs::symlink("scratch", place.path("link")).unwrap();
+    let real = place.path("scratch").canonicalize().unwrap();
+    let traced = |name: &str| real.join(name).to_str().unwrap().to_owned();
+    write_trace(&place, "run.csv", &traced("out.1"), 1, 100, 5);
+    write_trace(&place, "other.csv", &traced("log"), 1, 100, 5);
+    for prefix in ["link/out", "scratch/../link/out", "h0/../scratch/o", "gone/../scratch/out.1"] {
+        let plan = place.json(&["plan", "run.csv", "other.csv", "--file", prefix])["plan"].clone();
+        let paths: Vec<&str> =
+            plan["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
+        assert_eq!(paths, ["HERE/scratch/out.1"], "{prefix}");
+        place.done(&["simulate", "run.csv", "--servers", "2xhdd-7200,1xnvme", "--file", prefix, "--policy", "def"]);
+    }
+    for command in [&["plan", "run.csv"][..], &["simulate", "run.csv", "--servers", "nvme"]] {
+        let said = place.say(&[command, &["--file", "link/../out"]].concat());
+        let expected = "--file link/../out (HERE/out) begins no traced path; `stripewise trace show` lists the paths";
+        assert!(said.status == 2 && said.err.contains(expected), "{}", said.err);
+    }
+    let said = place.say(&["plan", "run.csv", "--file", "link/out", "--file", "gone"]);
+    assert!(said.status == 0 && said.err.contains("--file gone (HERE/gone) begins no traced path"), "{}", said.err);
+}
+
 /// A program that only opens the file, for ten times as long, asks nothing of the servers. It changed p, and when in the run everything seemed to happen.
 #[test]
 fn an_idle_program_changes_nothing_in_a_plan() {

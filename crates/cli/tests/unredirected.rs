@@ -166,6 +166,32 @@ fn what_is_executed_in_turn_is_refused_when_it_would_meet_a_managed_file() {
     assert_eq!((said.status, said.out.as_str()), (0, "data/file\nran\n"), "{}", said.err);
 }
 
+/// Such a script was "built for another machine" if it was as long as an ELF header, and else not started.
+#[test]
+fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
+    let place = place();
+    place.write(
+        "job.sh",
+        b"# This comment makes the script longer than the header of an ELF file.\ncat data/file; echo \"$@\"\n",
+    );
+    executable(&place.path("job.sh"), 0o755);
+    for command in [&["./job.sh", "a b"][..], &["env", "./job.sh", "a b"], &["sh", "-c", "./job.sh 'a b'"]] {
+        let said = place.say(&[&["run", "--"], command].concat());
+        assert_eq!((said.status, said.out.as_str()), (0, "managed\na b\n"), "{command:?}: {}", said.err);
+    }
+    let path = format!("{}:{}", place.path("").display(), std::env::var("PATH").unwrap());
+    let said = place.said(place.command(&["run", "--", "job.sh"]).env("PATH", path).output().unwrap());
+    assert_eq!((said.status, said.out.as_str()), (0, "managed\n\n"), "{}", said.err);
+    let said = place.say(&["trace", "-o", "job.trace", "--", "./job.sh"]);
+    assert!(said.status == 0 && said.out.starts_with("stripewise stub "), "{}", said.err);
+    assert!(place.done(&["doctor", "./job.sh"]).contains("is a script for /bin/sh"));
+    place.write("binary", &[&[0; 64], &b"\necho no\n"[..]].concat());
+    executable(&place.path("binary"), 0o755);
+    let said = place.say(&["run", "--", "./binary"]);
+    assert_eq!((said.status, said.out.as_str()), (126, ""));
+    assert!(said.err.contains("cannot start ./binary: "), "{}", said.err);
+}
+
 /// It went by a stub's size and text, so a damaged stub was an ordinary file, and a static program got it for one.
 #[test]
 fn a_stub_that_was_cut_or_written_over_is_still_one_to_what_is_executed() {

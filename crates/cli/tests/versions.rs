@@ -146,6 +146,8 @@ fn an_agent_of_another_version_is_refused_on_both_sides_by_name() {
         machine: format!("machine of {host}"),
         process: 1,
         version: OTHER,
+        boot: None,
+        directory: None,
     };
 
     // It comes to a master of this version.

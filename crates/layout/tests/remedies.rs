@@ -23,10 +23,14 @@ const PROPOSALS: [&str; 14] = [
     "empty it",
 ];
 /// What loses nothing: an example in a help text of what a person wants to remove, a reason to refuse, and applying a plan that is not worth its move.
-const OTHERS: [&str; 10] = [
+const OTHERS: [&str; 14] = [
     "stripewise rm --force scratch/*.tmp",
     "the workload would write over it; replay in another directory",
-    "nothing was changed. --force applies it all the same",
+    r#"option: "--force""#,
+    r#"option: "--force-plan""#,
+    r#"path, "--force")"#,
+    r#""--force-plan", "--plan""#,
+    "--plan plan.json --force",
     "without --force it would not be applied",
     r#""apply".into(), "--force".into()"#,
     // In scripts of exported layouts: the copy that the script made, and an option of BeeGFS's commands for a file that does not exist yet.

@@ -64,6 +64,9 @@ pub struct PlanKey {
     pub application: String,
     /// Client processes of the traced run, on all nodes.
     pub processes: u32,
+    /// Name by which the traced command started it, where that is another: that of a wrapper, or of a link. Not in older plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_as: Option<String>,
     /// The programs that run beside it on the same servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<PlannedProgram>,
@@ -78,13 +81,24 @@ pub struct PlannedProgram {
     pub application: String,
     /// Its client processes, on all nodes.
     pub processes: u32,
+    /// Name by which the traced command started it, where that is another; not in older plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_as: Option<String>,
+}
+
+impl PlannedProgram {
+    /// Started by its own name.
+    #[must_use]
+    pub fn new(application: impl Into<String>, processes: u32) -> Self {
+        Self { application: application.into(), processes, started_as: None }
+    }
 }
 
 impl PlanKey {
     /// Of one program alone.
     #[must_use]
     pub fn new(application: impl Into<String>, processes: u32) -> Self {
-        Self { application: application.into(), processes, with: Vec::new() }
+        Self { application: application.into(), processes, started_as: None, with: Vec::new() }
     }
 
     /// Name and processes of all programs, the first one first.
@@ -97,6 +111,14 @@ impl PlanKey {
     #[must_use]
     pub fn names(&self, application: &str) -> bool {
         self.programs().any(|(name, _)| name == application)
+    }
+
+    /// The program that a command of that name started when it was traced, if that has another name.
+    #[must_use]
+    pub fn program_started_as(&self, command: &str) -> Option<&str> {
+        let others = self.with.iter().map(|program| (program.application.as_str(), &program.started_as));
+        let mut all = std::iter::once((self.application.as_str(), &self.started_as)).chain(others);
+        all.find(|(_, started_as)| started_as.as_deref() == Some(command)).map(|(application, _)| application)
     }
 
     /// Of the programs of that name, or of all when there is none, the one whose process count is nearest.

@@ -165,9 +165,13 @@ impl Obstacle {
     }
 }
 
-/// Why the preload library cannot be loaded into the ELF file of this head (in a [`HeadBuffer`]); none when the head shows nothing of the kind.
+/// Why the preload library cannot be loaded into the ELF file of this head (in a [`HeadBuffer`]); none when the head shows nothing of the kind, or is
+/// no ELF file's.
 #[must_use]
 pub fn obstacle_in(head: &[u8]) -> Option<Obstacle> {
+    if !head.starts_with(&elf::ELFMAG) {
+        return None;
+    }
     let (header, _) = object::pod::from_bytes::<elf::FileHeader64<Endianness>>(head).ok()?;
     let endian = match header.e_ident.data {
         elf::ELFDATA2LSB => Endianness::Little,
@@ -300,6 +304,20 @@ mod tests {
         let note = usize::from(u16::from_le_bytes([go.0[at + 8], go.0[at + 9]]));
         go.0[note + 8..note + 16].copy_from_slice(b"\x04\0\0\0Go\0\0");
         assert_eq!(obstacle_in(&go.0), Some(Obstacle::Go));
+    }
+
+    /// A script without `#!` was a program of another machine, if it was as long as an ELF header.
+    #[test]
+    fn a_text_is_no_program_of_another_machine() {
+        let mut head = Box::new(HeadBuffer::new());
+        for text in
+            ["echo of a script that names no interpreter, which is longer than an ELF header\n", &"\0".repeat(64)]
+        {
+            head.0[..text.len()].copy_from_slice(text.as_bytes());
+            for length in [63, 64, text.len(), HEAD_BYTES] {
+                assert_eq!(obstacle_in(&head.0[..length]), None, "{text:?} {length}");
+            }
+        }
     }
 
     #[test]

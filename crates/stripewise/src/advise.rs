@@ -19,8 +19,8 @@ pub use inputs::{LogSummary, ModuleSummary};
 pub use judging::{Coarse, Measured, Moving, PredictedTime};
 
 use crate::export::export_for;
-use crate::inputs::is_named;
 use crate::messages::printable;
+use crate::prefixes::Prefixes;
 use crate::session::Session;
 use crate::site::{LoadSiteError, LoadedSite, load};
 use activity::Requests;
@@ -89,7 +89,7 @@ pub struct AdviseOptions {
     pub logs: Vec<PathBuf>,
     /// The description of the site.
     pub site: PathBuf,
-    /// Files whose absolute path begins so. None: those of the site's file system.
+    /// Files whose path begins so, as it was given or with links resolved. None: those of the site's file system.
     pub prefixes: Vec<PathBuf>,
     /// Size from which files are laid out, unless `prefixes` names them.
     pub least: ByteCount,
@@ -222,14 +222,14 @@ pub fn advise(session: &Session, options: &AdviseOptions) -> Result<Advice, Advi
     let reading = session.voice().waiting("reading the logs");
     let (.., stripe_size) = loaded.site.default_layout();
     let (logs, mut remarks) = distinct(&options.logs);
-    let mut read =
-        Read::new(&logs, LISTED_FILES, stripe_size, |path| may_be_data(path) || is_named(path, &options.prefixes))?;
+    let prefixes = Prefixes::new(&options.prefixes);
+    let mut read = Read::new(&logs, LISTED_FILES, stripe_size, |path| may_be_data(path) || prefixes.name(path))?;
     let region_size = loaded.servers.cluster.region_size;
     let first = read.accesses(region_size, Arrangement::Apart.even(), |_| true)?;
     remarks.append(&mut read.remarks);
     drop(reading);
     let _planning = session.voice().waiting("planning");
-    let chosen = choose(&read, &first, &loaded, options, &mut remarks)?;
+    let chosen = choose(&read, &first, &loaded, (options, &prefixes), &mut remarks)?;
     let (chosen, reason) = match chosen {
         Ok(chosen) => (chosen, None),
         Err(reason) => (Vec::new(), Some(reason)),

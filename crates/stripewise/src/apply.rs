@@ -10,6 +10,7 @@ pub use step::{Action, Step};
 
 use crate::applied;
 use crate::interrupt::Interrupt;
+use crate::named_plan;
 use crate::paths::{OnPath as _, real};
 use crate::progress::Voice;
 use crate::replicas::{Synced, sync, wanted};
@@ -129,16 +130,14 @@ fn expected((file, step): (&PlannedFile, &Step)) -> Result<ExpectedFile, ApplyEr
 
 /// A plan that is not worth its move is applied only where that is wanted all the same.
 fn check_verdict(session: &Session, plan: &Plan, path: &Path, dry_run: bool, force: bool) -> Result<(), ApplyError> {
-    let reason = &plan.verdict.reason;
-    match (plan.verdict.apply, force, dry_run) {
-        (true, ..) => {}
-        (false, true, _) => session.say(format_args!("the plan itself says: {reason}")),
-        (false, false, true) => {
+    let Err(refused) = named_plan::check_verdict(plan, path, "--force") else { return Ok(()) };
+    let reason = &refused.reason;
+    match (force, dry_run) {
+        (true, _) => session.say(format_args!("the plan itself says: {reason}")),
+        (false, true) => {
             session.say(format_args!("the plan itself says: {reason}; without --force it would not be applied"))
         }
-        (false, false, false) => {
-            return Err(ApplyError::LeaveIt { plan: path.to_owned(), reason: reason.clone() });
-        }
+        (false, false) => return Err(refused.into()),
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use crate::inputs::InputError;
 use crate::recordings::Recordings;
 use crate::trace_faults::impossible_requests;
 use std::path::PathBuf;
+use stripewise_planner::PlannedProgram;
 use stripewise_trace::darshan::coarse::Arrangement;
 use stripewise_trace::{CountOptions, FileAccess};
 
@@ -23,7 +24,7 @@ pub struct Counts {
 ///
 /// [`InputError::Trace`] or [`InputError::Count`].
 pub fn count(traces: &[PathBuf], options: &CountOptions) -> Result<Counts, InputError> {
-    let recordings = Recordings::open(traces, false, |trace| (String::new(), trace.processes.len() as u32))?;
+    let recordings = Recordings::open(traces, false, |trace| PlannedProgram::new("", trace.processes.len() as u32))?;
     let counted = recordings.count(options, Arrangement::Apart)?;
     let mut remarks = recordings.warnings.clone();
     if counted.impossible > 0 {

@@ -39,6 +39,7 @@ use crate::agent_metrics;
 use crate::interrupt::Interrupt;
 use crate::messages::chain;
 use crate::moves::{list, totals};
+use crate::named_plan::NamedPlan;
 use crate::progress::Voice;
 use crate::session::Session;
 use crate::store::{Store, StoreError};
@@ -48,7 +49,7 @@ use metrics::Status;
 use reserve::Reserve;
 use socket::{Handler, Request, Server};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,8 +73,8 @@ const WISH_PATIENCE: Duration = Duration::from_secs(8);
 /// What a daemon does.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
-    /// Follow the plan in this file, which may be replaced meanwhile.
-    pub plan: Option<PathBuf>,
+    /// Follow this plan, whose file may be replaced meanwhile.
+    pub plan: Option<NamedPlan>,
     /// What begins a window of the plan.
     pub windows: Windows,
     /// How fast moves may copy, all together.
@@ -98,7 +99,7 @@ pub fn daemon(session: &Session, options: &DaemonOptions, interrupt: Interrupt) 
     let store = Store::open(session)?;
     let guide = match (&options.plan, settings) {
         (_, Some(settings)) => Guide::Online(Box::new(Online::start(settings, &store, voice)?)),
-        (Some(path), None) => Guide::Plan(Box::new(Follower::of_file(&store, path, options.windows)?)),
+        (Some(plan), None) => Guide::Plan(Box::new(Follower::of_file(&store, voice, plan, options.windows)?)),
         (None, None) if options.windows == Windows::Phase => return Err(DaemonError::PhasesWithoutPlan),
         (None, None) => Guide::Nobody,
     };

@@ -14,8 +14,9 @@ pub use finding::{Finding, Level};
 use crate::preload::{PRELOAD_NAME, preload_library};
 use program::{Outlook, Program};
 use serde::Serialize;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use stripewise_store::executable::Obstacle;
 use stripewise_store::shared::inodes::Inodes;
 use stripewise_store::state::INODES;
@@ -35,6 +36,12 @@ pub struct Diagnosis {
 /// The last program of a command, behind its launchers, as the command names it.
 pub fn program_behind(command: &[OsString]) -> Option<OsString> {
     program::words_of_command(command).pop()
+}
+
+/// The name of [`program_behind`], without its directory.
+pub(crate) fn name_behind(command: &[OsString]) -> Option<String> {
+    let word = program_behind(command)?;
+    Some(Path::new(&word).file_name().unwrap_or(&word).to_string_lossy().into_owned())
 }
 
 /// The file of [`program_behind`], links followed: its name is the one that a trace has.
@@ -91,6 +98,14 @@ pub fn starts_managed(command: &[OsString], state_directory: Option<&Path>) -> b
     let stubs = stubs_of(state_directory);
     let first = program::of_command(command).into_iter().next();
     matches!(first, Some(Program::File(path)) if matches!(program::outlook(&path, stubs.as_ref()), Outlook::Managed))
+}
+
+/// The shell with the program `name` for its script, if that is a text that names no interpreter.
+pub(crate) fn by_shell(name: &OsStr) -> Option<Command> {
+    let script = program::shell_script(name)?;
+    let mut shell = Command::new(program::SHELL);
+    shell.arg(script);
+    Some(shell)
 }
 
 /// Reads the programs of a command, launchers looked through; runs none of them.

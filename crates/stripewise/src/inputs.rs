@@ -1,11 +1,14 @@
 //! What a plan is made from: the traces reduced to counts, the profile, free space, and the hashes of all of them.
 
 use crate::data_files::is_data;
+use crate::doctor;
 use crate::free_space;
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
+use crate::prefixes::Prefixes;
 use crate::recordings::{RecordingError, Recordings};
 use crate::trace_faults::{IncompleteTrace, impossible_requests};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use stripewise_capture::format;
@@ -57,6 +60,14 @@ pub enum InputError {
         /// Size from which files are planned.
         least: ByteCount,
     },
+    /// Files that the traces do not have.
+    #[error("{traces}: {unmatched}; `stripewise trace show` lists the paths")]
+    NotTraced {
+        /// Paths of the traces.
+        traces: String,
+        /// Says which prefixes begin none of their paths.
+        unmatched: String,
+    },
 }
 
 type Result<T> = std::result::Result<T, InputError>;
@@ -73,7 +84,7 @@ impl From<RecordingError> for InputError {
 /// Which files are planned, and for which windows.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// Files whose absolute path begins so. None: all files of data but small ones.
+    /// Files whose path begins so, as it was given or with links resolved. None: all files of data but small ones.
     pub prefixes: Vec<PathBuf>,
     /// Size from which files are planned, unless `prefixes` names them.
     pub least: ByteCount,
@@ -118,7 +129,15 @@ impl Inputs {
         if counted.files.is_empty() {
             return Err(InputError::NoRequests { traces: named });
         }
-        let (files, left_out) = selection.choose(counted.files.clone());
+        let prefixes = Prefixes::new(&selection.prefixes);
+        let unmatched = prefixes.unmatched(counted.files.iter().map(|file| file.path.as_str()));
+        let (files, left_out) = selection.choose(&prefixes, counted.files.clone());
+        if let Some(unmatched) = unmatched {
+            if files.is_empty() {
+                return Err(InputError::NotTraced { traces: named, unmatched });
+            }
+            remarks.push(unmatched);
+        }
         if files.is_empty() {
             return Err(InputError::NoFiles { traces: named, left_out, least: selection.least });
         }
@@ -130,7 +149,7 @@ impl Inputs {
         }
         let (coarse, is_open) = counted.coarse_of(&files);
         let other = match is_open {
-            true => Some(selection.choose(recordings.count(&options, Arrangement::Together)?.files).0),
+            true => Some(selection.choose(&prefixes, recordings.count(&options, Arrangement::Together)?.files).0),
             false => None,
         };
         if !coarse.is_empty() {
@@ -229,27 +248,21 @@ fn assumed_writes(traces: &[Trace], coarse: &BTreeSet<String>, files: &[FileAcce
     Some(Caveat::AssumedWrites { files: 1 + paths.count() as u64, path })
 }
 
-/// Whether a file's path begins as one of these, from the root or as they are: logs whose names are replaced have no directories.
-pub(crate) fn is_named(path: &str, prefixes: &[PathBuf]) -> bool {
-    let begins = |prefix: &Path| path.as_bytes().starts_with(prefix.as_os_str().as_encoded_bytes());
-    prefixes.iter().any(|prefix| begins(prefix) || std::path::absolute(prefix).is_ok_and(|prefix| begins(&prefix)))
-}
-
 /// A path as a plan file carries it.
 fn absolute_text(path: &Path) -> Result<String> {
     Ok(absolute(path)?.to_string_lossy().into_owned())
 }
 
 impl Selection {
-    /// The files to plan, and how many are left out.
-    fn choose(&self, files: Vec<FileAccess>) -> (Vec<FileAccess>, usize) {
+    /// The files to plan, and how many are left out; `prefixes` are [`Self::prefixes`].
+    fn choose(&self, prefixes: &Prefixes, files: Vec<FileAccess>) -> (Vec<FileAccess>, usize) {
         let all = files.len();
         let wanted = |file: &FileAccess| {
             let path = Path::new(&file.path);
-            if self.prefixes.is_empty() {
+            if prefixes.is_empty() {
                 is_data(path) && file.size_bytes >= self.least.0
             } else {
-                is_named(&file.path, &self.prefixes)
+                prefixes.name(&file.path)
             }
         };
         let chosen: Vec<FileAccess> = files.into_iter().filter(wanted).collect();
@@ -259,15 +272,16 @@ impl Selection {
 }
 
 /// The programs of all traces, the one of the first trace first.
-fn key_of(programs: Vec<(String, u32)>) -> PlanKey {
+fn key_of(programs: Vec<PlannedProgram>) -> PlanKey {
     let mut programs = programs.into_iter();
-    let (application, processes) = programs.next().unwrap_or_default();
-    let with = programs.map(|(application, processes)| PlannedProgram { application, processes }).collect();
-    PlanKey { with, ..PlanKey::new(application, processes) }
+    let Some(PlannedProgram { application, processes, started_as }) = programs.next() else {
+        return PlanKey::new("", 0);
+    };
+    PlanKey { application, processes, started_as, with: programs.collect() }
 }
 
-/// The program that made the most calls, and how many processes it had.
-fn program_of(trace: &Trace) -> (String, u32) {
+/// The program that made the most calls, how many processes it had, and by which name the traced command started it.
+fn program_of(trace: &Trace) -> PlannedProgram {
     let mut calls: BTreeMap<&str, (u64, u32)> = BTreeMap::new();
     for process in &trace.processes {
         let name = process.program.rsplit('/').next().unwrap_or(&process.program);
@@ -279,10 +293,10 @@ fn program_of(trace: &Trace) -> (String, u32) {
     let (application, processes) =
         busiest.map_or((String::new(), 1), |(name, (_, processes))| (name.to_owned(), processes));
     // A run of MPI has as many processes as it has ranks, whatever else was started with it.
-    match trace.mpi_size() {
-        0 => (application, processes),
-        ranks => (application, ranks),
-    }
+    let processes = if trace.mpi_size() == 0 { processes } else { trace.mpi_size() };
+    let words = trace.manifest.iter().flat_map(|manifest| &manifest.command);
+    let started_as = doctor::name_behind(&words.map(OsString::from).collect::<Vec<_>>());
+    PlannedProgram { started_as: started_as.filter(|name| *name != application), application, processes }
 }
 
 fn hash(path: &Path) -> Result<String> {
@@ -340,15 +354,12 @@ mod tests {
             ]
         };
         let names = |selection: &Selection| {
-            let (chosen, left_out) = selection.choose(files());
+            let (chosen, left_out) = selection.choose(&Prefixes::new(&selection.prefixes), files());
             (chosen.into_iter().map(|file| file.path).collect::<Vec<_>>(), left_out)
         };
         let mut selection = Selection { prefixes: Vec::new(), least: ByteCount(1 << 20), window_s: 600.0 };
         assert_eq!(names(&selection), (vec!["/d/data".to_owned(), "/dev/shm/run/data".to_owned()], 4));
         selection.prefixes = vec!["/d/sm".into(), "/usr/lib".into()];
         assert_eq!(names(&selection), (vec!["/usr/lib/big.so".to_owned(), "/d/small".to_owned()], 4));
-        let here = std::env::current_dir().unwrap().join("data/a");
-        assert!(is_named(here.to_str().unwrap(), &["dat".into()]), "a prefix is as the shell's directory has it");
-        assert!(is_named("darshan-17", &["darshan-1".into()]), "and as it is, where files have no directories");
     }
 }

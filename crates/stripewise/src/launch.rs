@@ -59,7 +59,7 @@ impl LaunchError {
         match source.kind() {
             NotFound => Some(NO_PROGRAM),
             PermissionDenied | NotADirectory | IsADirectory | ArgumentListTooLong => Some(CANNOT_EXECUTE),
-            _ => (source.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error())).then_some(CANNOT_EXECUTE),
+            _ => is_no_program(source).then_some(CANNOT_EXECUTE),
         }
     }
 }
@@ -117,16 +117,32 @@ impl Launch {
         Ok(Self { command, name: name.clone(), _marks: marks })
     }
 
+    /// The program as a script of the shell, which shells and `execvp` make of a text that the kernel refuses; `Command` does not.
+    fn by_shell(&self) -> Option<Command> {
+        let mut shell = doctor::by_shell(&self.name)?;
+        let set = self.command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        shell.args(self.command.get_args()).envs(set);
+        Some(shell)
+    }
+
     /// Runs the program to its end. Signals sent to this process go on to the program; those of the terminal reach it anyway.
     pub(crate) fn run(mut self, relay: Relay) -> Result<ExitStatus> {
         let program = || self.name.to_string_lossy().into_owned();
-        let spawned = self.command.spawn();
+        let spawned = match self.command.spawn() {
+            Err(error) if is_no_program(&error) => self.by_shell().map_or(Err(error), |mut shell| shell.spawn()),
+            spawned => spawned,
+        };
         let mut child = spawned.map_err(|source| LaunchError::Start { program: program(), source })?;
         relay.forward_to(child.id());
         let status = child.wait();
         relay.stop();
         status.map_err(|source| LaunchError::Wait { program: program(), source })
     }
+}
+
+/// Whether the kernel found neither machine code nor a first line that names an interpreter.
+fn is_no_program(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error())
 }
 
 /// Ours first, then what the user preloads anyway.

@@ -111,7 +111,13 @@ impl<'a> Recorded<'a> {
         let window_s = plan.made_from.inputs.as_ref().map_or(DEFAULT_WINDOW_S, |inputs| inputs.window_s);
         let prefixes = plan.files.iter().map(|file| PathBuf::from(&file.path)).collect();
         let selection = Selection { prefixes, least: ByteCount(0), window_s };
-        let mut inputs = Inputs::read(&cluster, &cluster_path, &profile, &traces, &selection, false)?;
+        let read = Inputs::read(&cluster, &cluster_path, &profile, &traces, &selection, false);
+        let mut inputs = read.map_err(|error| match error {
+            InputError::NotTraced { traces, .. } => {
+                MadeFromError::Changed { input: traces, plan: files.plan.clone(), option: "--trace" }
+            }
+            error => error.into(),
+        })?;
         check_hashes(&plan, &inputs, &files.plan, &traces, &profile)?;
         inputs.keep(|path| plan.files.iter().any(|file| file.path == path));
         let free_bytes = plan

@@ -4,14 +4,15 @@ use crate::interrupt::Interrupt;
 use crate::layouts::{self, UnknownServer};
 use crate::moves::capacity::{self, CapacityError};
 use crate::moves::{Batch, MoveError, Stayed, check_moved, orders, placement_of};
+use crate::named_plan::{NamedPlan, NamedPlanError};
 use crate::progress::Voice;
 use crate::store::{Store, StoreError};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use stripewise_broker::by_agent;
+use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, Cluster, FileId, Layout, Placement, ServerClass, ServerId};
-use stripewise_planner::{Plan, PlanError};
 use stripewise_store::protocol::{Admin, FileInfo, MoveOrder, RegionInfo};
 use stripewise_store::server::{ServerError, directory, is_by_agent};
 use thiserror::Error;
@@ -31,9 +32,9 @@ pub enum RebalanceError {
     /// Servers have not enough space.
     #[error(transparent)]
     Capacity(#[from] CapacityError),
-    /// The plan cannot be read or is for other servers.
+    /// The plan cannot be read, is for other servers, or not worth its moves.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(#[from] NamedPlanError),
     /// The directory of an added server cannot be prepared.
     #[error(transparent)]
     Directory(#[from] ServerError),
@@ -58,8 +59,9 @@ pub enum RebalanceError {
     },
     /// Regions keep their size for as long as a file is managed.
     #[error(
-        "{} plans regions of {planned} for {file}, which has others; release the file and apply the plan to change that",
-        plan.display()
+        "{} plans regions of {} for {file}, which has others; release the file and apply the plan to change that",
+        plan.display(),
+        bytes(planned.0)
     )]
     RegionSize {
         /// The plan's file.
@@ -85,8 +87,8 @@ pub enum Wanted {
     /// Servers that were added, by name. None named: those at the end of the cluster file that hold
     /// nothing.
     New(Vec<String>),
-    /// The plan in this file: each of its files as it begins there.
-    Plan(PathBuf),
+    /// This plan: each of its files as it begins there.
+    Plan(NamedPlan),
 }
 
 /// What became of the regions.
@@ -130,7 +132,7 @@ impl Rebalanced {
 pub fn rebalance(store: &Store, voice: &Voice, wanted: &Wanted, interrupt: Interrupt) -> Result<Rebalanced> {
     let files = store.files()?;
     let (new, targets) = match wanted {
-        Wanted::Plan(plan) => (BTreeSet::new(), planned(store, &files, plan)?),
+        Wanted::Plan(plan) => (BTreeSet::new(), planned(store, voice, &files, plan)?),
         Wanted::New(names) => {
             let new = new_servers(store, names)?;
             prepare(store, &new)?;
@@ -255,9 +257,8 @@ fn widened(cluster: &Cluster, layout: &Layout, new: &BTreeSet<ServerId>, drained
     Layout::new(stripes).unwrap_or_else(|_| layout.clone())
 }
 
-fn planned(store: &Store, files: &[FileInfo], path: &Path) -> Result<Vec<(FileId, Target)>> {
-    let plan = Plan::load(path)?;
-    plan.check(&store.cluster, path)?;
+fn planned(store: &Store, voice: &Voice, files: &[FileInfo], named: &NamedPlan) -> Result<Vec<(FileId, Target)>> {
+    let (plan, path) = (named.load(&store.cluster, voice)?, &named.path);
     let mut targets = Vec::new();
     for planned in &plan.files {
         let placement = planned.initial().clone();
@@ -280,6 +281,7 @@ fn planned(store: &Store, files: &[FileInfo], path: &Path) -> Result<Vec<(FileId
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn only_what_spans_a_class_is_widened() {

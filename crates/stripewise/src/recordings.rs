@@ -6,6 +6,7 @@
 use crate::trace_faults::{IncompleteTrace, refuse_incomplete};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use stripewise_planner::PlannedProgram;
 use stripewise_trace::darshan::DarshanLog;
 use stripewise_trace::darshan::coarse::{Arrangement, CoarseOptions, access};
 use stripewise_trace::reader::is_log;
@@ -19,8 +20,8 @@ pub(crate) struct Recordings {
     pub(crate) traces: Vec<Trace>,
     /// Their traces taken out.
     logs: Vec<DarshanLog>,
-    /// Program and processes of each, in order.
-    pub(crate) programs: Vec<(String, u32)>,
+    /// The program of each, in order.
+    pub(crate) programs: Vec<PlannedProgram>,
     /// What is missing or damaged.
     pub(crate) warnings: Vec<String>,
 }
@@ -47,7 +48,7 @@ impl Recordings {
     pub(crate) fn open(
         paths: &[PathBuf],
         is_strict: bool,
-        program_of: impl Fn(&Trace) -> (String, u32),
+        program_of: impl Fn(&Trace) -> PlannedProgram,
     ) -> Result<Self, RecordingError> {
         let mut found = Self { traces: Vec::new(), logs: Vec::new(), programs: Vec::new(), warnings: Vec::new() };
         for path in paths {
@@ -58,8 +59,8 @@ impl Recordings {
                     return Err(IncompleteTrace { path: path.clone(), faults }.into());
                 }
                 let program = log.job.command.split_whitespace().next().unwrap_or_default();
-                let name = program.rsplit('/').next().unwrap_or(program).to_owned();
-                found.programs.push((name, log.processes()));
+                let name = program.rsplit('/').next().unwrap_or(program);
+                found.programs.push(PlannedProgram::new(name, log.processes()));
                 found.warnings.extend(faults);
                 found.traces.extend(log.take_trace());
                 found.logs.push(log);

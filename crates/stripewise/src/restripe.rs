@@ -5,14 +5,16 @@ use crate::interrupt::Interrupt;
 use crate::layouts::ParseLayoutError;
 use crate::messages::shown;
 use crate::moves::{Batch, MoveError, Stayed, check_moved, orders, placement_of, totals};
+use crate::named_plan::{NamedPlan, NamedPlanError};
 use crate::paths::{PlaceError, real};
 use crate::progress::Voice;
 use crate::store::{Store, StoreError};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, FileId, Layout, Placement, RegionIndex};
-use stripewise_planner::{Plan, PlanError, nearest};
+use stripewise_planner::nearest;
 use stripewise_store::protocol::{Admin, MoveOrder};
 use stripewise_store::shared::control::MAX_REGIONS;
 use thiserror::Error;
@@ -29,9 +31,9 @@ pub enum RestripeError {
     /// The text of a layout is wrong.
     #[error(transparent)]
     Layout(#[from] ParseLayoutError),
-    /// The plan cannot be read or is for other servers.
+    /// The plan cannot be read, is for other servers, or not worth its moves.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(#[from] NamedPlanError),
     /// The path could not be made absolute.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -58,8 +60,10 @@ pub enum RestripeError {
     },
     /// Regions keep their size for as long as the file is managed.
     #[error(
-        "{} plans regions of {planned}, {name} has regions of {present}; release the file and apply the plan to change that",
-        plan.display()
+        "{} plans regions of {}, {name} has regions of {}; release the file and apply the plan to change that",
+        plan.display(),
+        bytes(planned.0),
+        bytes(present.0)
     )]
     RegionSize {
         /// The plan's file.
@@ -117,8 +121,8 @@ impl FromStr for Regions {
 pub enum NewLayout {
     /// Every region into this layout.
     Layout(Layout),
-    /// As the plan in this file begins for the managed file, or for one of a like name.
-    Plan(PathBuf),
+    /// As this plan begins for the managed file, or for one of a like name.
+    Plan(NamedPlan),
 }
 
 /// Which regions of which file are to be moved, and where to.
@@ -194,7 +198,7 @@ pub fn restripe(store: &Store, voice: &Voice, options: RestripeOptions, interrup
     drop(managed);
     let change = match &options.to {
         NewLayout::Layout(layout) => uniform(store, file, region_bytes, options.regions, layout)?,
-        NewLayout::Plan(plan) => as_planned(store, file, region_bytes, &options, plan)?,
+        NewLayout::Plan(plan) => as_planned(store, voice, (file, region_bytes), &options, plan)?,
     };
     let before = placement_of(store, file)?;
     if let Some(placement) = change.placement {
@@ -247,12 +251,12 @@ fn uniform(
 
 fn as_planned(
     store: &Store,
-    file: FileId,
-    region_bytes: u64,
+    voice: &Voice,
+    (file, region_bytes): (FileId, u64),
     options: &RestripeOptions,
-    plan: &Path,
+    plan: &NamedPlan,
 ) -> Result<Change> {
-    let placement = planned(store, plan, &options.path, region_bytes)?;
+    let placement = planned(store, voice, plan, &options.path, region_bytes)?;
     let placed = store.regions(file)?;
     let placed = placed.iter().filter(|info| options.regions.is_none_or(|range| range.contains(info.region)));
     let orders = orders(&store.cluster, file, placed, |info, _| Some(placement.layout_of(info.region).clone()))?;
@@ -271,9 +275,8 @@ fn gaps(range: Regions, placed: impl Iterator<Item = RegionIndex>) -> impl Itera
 }
 
 /// The placement with which the plan begins for the file at `path`, or for one of a like name.
-fn planned(store: &Store, plan_path: &Path, path: &Path, region_bytes: u64) -> Result<Placement> {
-    let plan = Plan::load(plan_path)?;
-    plan.check(&store.cluster, plan_path)?;
+fn planned(store: &Store, voice: &Voice, named: &NamedPlan, path: &Path, region_bytes: u64) -> Result<Placement> {
+    let (plan, plan_path) = (named.load(&store.cluster, voice)?, &named.path);
     let path = real(path)?;
     let Some(name) = path.to_str() else { return Err(RestripeError::NotUtf8 { path }) };
     let (application, processes) = (plan.key.application.clone(), plan.key.processes);

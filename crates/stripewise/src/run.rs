@@ -9,6 +9,7 @@ use crate::capture::{Capture, CaptureSummary, Existing};
 use crate::daemon::{Course, Daemon, DaemonError, Follower, Guide, Held, Online, OnlineOptions, Settings, Windows};
 use crate::launch::mpi::own_rank;
 use crate::launch::{CANNOT_EXECUTE, Launch, exit_byte};
+use crate::named_plan::NamedPlan;
 use crate::progress::Voice;
 use crate::session::Session;
 use crate::store::StoreError;
@@ -45,7 +46,7 @@ pub struct RunOptions {
 #[derive(Clone, Debug)]
 pub struct MigrationOptions {
     /// Follow this plan rather than the applied ones.
-    pub plan: Option<PathBuf>,
+    pub plan: Option<NamedPlan>,
     /// What begins a window of the plan.
     pub windows: Windows,
     /// How fast moves may copy, all together.
@@ -158,7 +159,7 @@ impl Migration {
         let windows = wanted.windows;
         let guide = match (&wanted.plan, settings) {
             (_, Some(settings)) => Guide::Online(Box::new(Online::start(settings, &store, voice)?)),
-            (Some(path), None) => Guide::Plan(Box::new(Follower::of_file(&store, path, windows)?)),
+            (Some(plan), None) => Guide::Plan(Box::new(Follower::of_file(&store, voice, plan, windows)?)),
             (None, None) if planned.is_empty() => return Err(RunError::NoPlan),
             (None, None) => Guide::Plan(Box::new(Follower::new(Course::new(planned), windows))),
         };

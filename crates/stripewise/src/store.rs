@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stripewise_broker::{Broker, BrokerError, BrokerOptions, Standby};
-use stripewise_layout::{Cluster, FileId, ServerId};
+use stripewise_layout::{Cluster, Direction, FileId, Order, ServerId};
 use stripewise_model::{Line, Profile, ServerProfile};
 use stripewise_store::client::{Client, ClientError, ClientOptions};
 use stripewise_store::file::StripedFile;
-use stripewise_store::protocol::{Admin, FileInfo, ReadCost, RegionInfo, Reply, Request, ServerUsage};
+use stripewise_store::protocol::{Admin, FileInfo, RegionInfo, Reply, Request, RequestCost, ServerUsage};
 use stripewise_store::server::stations::Pace;
 use stripewise_store::stub::{STUB_BYTES, Stub, StubError, size_may_be_stub};
 use thiserror::Error;
@@ -135,8 +135,9 @@ pub struct Store {
 /// # Errors
 /// When the state directory, the table or a server cannot be used.
 pub fn serve(session: &Session, cluster: &Cluster) -> std::result::Result<Standby, BrokerError> {
-    let read_costs = read_costs(cluster, &session.profile_path());
-    let broker = Broker::serve_or_wait(cluster, BrokerOptions { read_costs, ..BrokerOptions::default() })?;
+    let [read_costs, write_costs] = request_costs(cluster, &session.profile_path());
+    let options = BrokerOptions { read_costs, write_costs, ..BrokerOptions::default() };
+    let broker = Broker::serve_or_wait(cluster, options)?;
     for line in broker.cleaned() {
         session.say(line);
     }
@@ -160,17 +161,21 @@ pub fn wait_until_idle(broker: &Standby, interrupt: Interrupt) {
     }
 }
 
-/// What reads were measured to take: between sequential and random ones, since nobody knows the next one's kind. Nothing where there is no profile
-/// of this cluster.
-fn read_costs(cluster: &Cluster, profile: &Path) -> Vec<Option<ReadCost>> {
+/// What reads and writes were measured to take: between sequential and random ones, since nobody knows the next one's kind. Nothing where there is
+/// no profile of this cluster.
+fn request_costs(cluster: &Cluster, profile: &Path) -> [Vec<Option<RequestCost>>; 2] {
     let loaded = Profile::load(profile).ok().filter(|loaded| loaded.check(cluster, profile).is_ok());
-    loaded.map_or_else(Vec::new, |loaded| loaded.servers.iter().map(|server| Some(read_cost(server))).collect())
+    [Direction::Read, Direction::Write].map(|direction| {
+        let servers = loaded.iter().flat_map(|loaded| &loaded.servers);
+        servers.map(|server| Some(request_cost(server, direction))).collect()
+    })
 }
 
-fn read_cost(server: &ServerProfile) -> ReadCost {
+fn request_cost(server: &ServerProfile, direction: Direction) -> RequestCost {
+    let line = |order| server.line(direction, order);
     let mean_ns =
-        |of: fn(&Line) -> f64| ((of(&server.read_sequential) + of(&server.read_random)) / 2.0 * 1e9).round() as u64;
-    ReadCost { startup_ns: mean_ns(|line| line.alpha_s), kib_ns: mean_ns(|line| line.beta_s_per_byte * 1024.0) }
+        |of: fn(&Line) -> f64| ((of(line(Order::Sequential)) + of(line(Order::Random))) / 2.0 * 1e9).round() as u64;
+    RequestCost { startup_ns: mean_ns(|line| line.alpha_s), kib_ns: mean_ns(|line| line.beta_s_per_byte * 1024.0) }
 }
 
 impl Store {
@@ -450,20 +455,22 @@ mod tests {
     use stripewise_layout::ServerClass;
 
     #[test]
-    fn reads_take_what_lies_between_sequential_and_random_ones() {
+    fn requests_take_what_lies_between_sequential_and_random_ones() {
         let line = |alpha_s, beta_s_per_byte| Line { alpha_s, beta_s_per_byte, r2: 1.0, spread: 0.0, samples: 9 };
-        let (sequential, random, written) = (line(1e-4, 7e-9), line(9e-3, 9e-9), line(1.0, 1.0));
+        let (sequential, random) = (line(1e-4, 7e-9), line(9e-3, 9e-9));
         let profile = ServerProfile {
             name: "h0".to_owned(),
             class: ServerClass::Hdd,
             read_sequential: sequential,
             read_random: random,
-            write_sequential: written,
-            write_random: written,
+            write_sequential: line(1e-3, 7e-8),
+            write_random: line(9e-3, 9e-8),
             buffered_write: None,
             synchronous_write: None,
             flush_wait: None,
         };
-        assert_eq!(read_cost(&profile), ReadCost { startup_ns: 4_550_000, kib_ns: 8192 });
+        let costs = [Direction::Read, Direction::Write].map(|direction| request_cost(&profile, direction));
+        let cost = |startup_ns, kib_ns| RequestCost { startup_ns, kib_ns };
+        assert_eq!(costs, [cost(4_550_000, 8192), cost(5_000_000, 81_920)]);
     }
 }

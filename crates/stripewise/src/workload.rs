@@ -1,6 +1,7 @@
 //! What is replayed or simulated: a benchmark by its text, or a recorded trace.
 
 use crate::data_files::is_data;
+use crate::prefixes::Prefix;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use stripewise_trace::trace::FileIndex;
@@ -37,14 +38,11 @@ pub enum SourceError {
     /// The benchmark's parameters do not go together.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// A path could not be told from the root.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
     /// The trace has no such file.
-    #[error("the trace names no file {}, nor one whose path begins so; `stripewise trace show` lists its files", path.display())]
+    #[error("{named} begins no traced path; `stripewise trace show` lists the paths")]
     NoFile {
-        /// As it was named.
-        path: PathBuf,
+        /// As it was named, and what that stands for.
+        named: String,
     },
     /// Nothing of the trace can be run again.
     #[error("the trace cannot be replayed")]
@@ -96,7 +94,6 @@ impl Source {
         match self {
             Self::Benchmark(benchmark) => Ok(benchmark.program()?),
             Self::Trace(trace) => {
-                let only = only.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
                 let meant = only.iter().map(|named| files_named(trace, named)).collect::<Result<Vec<_>>>()?;
                 let meant: BTreeSet<&str> = meant.into_iter().flatten().collect();
                 let indices = (0..trace.files.len() as u32).map(FileIndex);
@@ -117,12 +114,12 @@ impl Source {
 /// The file of that path; if there is none, those whose paths begin so.
 fn files_named<'t>(trace: &'t Trace, named: &Path) -> Result<Vec<&'t str>> {
     let paths = || trace.files.iter().map(|file| &*file.path);
-    if let Some(path) = paths().find(|path| Path::new(path) == named) {
+    let prefix = Prefix::new(named);
+    if let Some(path) = paths().find(|path| prefix.is(path)) {
         return Ok(vec![path]);
     }
-    let begins = |path: &&str| path.as_bytes().starts_with(named.as_os_str().as_encoded_bytes());
-    let found: Vec<&str> = paths().filter(begins).collect();
-    if found.is_empty() { Err(SourceError::NoFile { path: named.to_owned() }) } else { Ok(found) }
+    let found: Vec<&str> = paths().filter(|path| prefix.begins(path)).collect();
+    if found.is_empty() { Err(SourceError::NoFile { named: prefix.text() }) } else { Ok(found) }
 }
 
 #[cfg(test)]

@@ -189,6 +189,18 @@ fn the_report_names_the_options_again_and_keeps_what_was_measured_apart() {
 }
 
 #[test]
+fn a_prefix_with_which_no_path_begins_is_named_with_what_it_stands_for() {
+    let place = site();
+    write_reads(&place, &[("/lustre/field", 300, 1000, 9000)]);
+    let said = advise(&place, &["--file", "gone/../field"]);
+    let unmatched = "--file gone/../field (HERE/field) begins no traced path";
+    assert!(said.status == 1 && said.out.contains(unmatched), "{}{}", said.out, said.err);
+    let said = advise(&place, &["--file", "/lustre/../lustre/fi", "--file", "gone/../field"]);
+    assert!(said.status == 0 && !said.out.contains("--file /lustre"), "{}{}", said.out, said.err);
+    assert!(format!("{}{}", said.out, said.err).contains(unmatched), "{}{}", said.out, said.err);
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused_by_name() {
     let place = site();
     write_reads(&place, &[("/lustre/field", 300, 1000, 9000)]);

@@ -180,7 +180,11 @@ fn interrupt_everywhere(from: State) {
             match said.status {
                 0 => assert_ne!(state, from),
                 130 => {
-                    assert!(said.err.contains("stopped before HERE/data was replaced; nothing was changed"), "{}", said.err)
+                    assert!(
+                        said.err.contains("stopped before HERE/data was replaced; nothing was changed"),
+                        "{}",
+                        said.err
+                    )
                 }
                 status => assert_eq!((status, state), (-1, from), "{}", said.err),
             }

@@ -139,7 +139,7 @@ fn what_cannot_be_planned_by_is_refused() {
     refused(&["run", "--migrate", "--online", "--plan", "p", "--", "true"], "cannot be used with '--plan <PLAN>'");
     refused(&["daemon", "--online", "--policy", "best"], "`best` is not a policy; use one of def, random");
     refused(&["daemon", "--online", "--window", "0"], "`0` is not a span of time");
-    refused(&["daemon", "--online", "--window", "1ms"], "--window: 0.001 s is too short to see what programs do");
+    refused(&["daemon", "--online", "--window", "1ms"], "--window: 1 ms is too short to see what programs do");
     refused(&["daemon", "--online", "--decay", "2"], "--decay: 2 is not a weight");
     refused(&["daemon", "--window", "5s"], "--online");
     refused(&["daemon", "--online", "--windows", "phase"], "--windows phase: phases are those of a plan");

@@ -95,7 +95,8 @@ fn material() -> Material {
         .map(|path| testbed::file(path, 5 * MIB + 1, MIB, &[class], &[&[3], &[0], &[7], &[1]]))
         .into();
     let mut request = testbed::request(&cluster, &profile, &files);
-    request.key.with = vec![PlannedProgram { application: "tool".to_owned(), processes: 8 }];
+    request.key.with =
+        vec![PlannedProgram { started_as: Some("wrapper".to_owned()), ..PlannedProgram::new("tool", 8) }];
     let policies = [PolicyName::Def, PolicyName::H2dp, PolicyName::Padp, PolicyName::Opt];
     let mut plans = policies.map(|policy| plan(policy, &request).unwrap().to_json()).to_vec();
     plans.push(include_str!("../fixtures/plan-version-1.json").to_owned());

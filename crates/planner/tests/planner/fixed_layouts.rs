@@ -74,10 +74,7 @@ fn requests_to_a_shared_file_touch_one_server_a_group_or_all() {
 fn files_of_several_programs_are_compared_with_the_processes_of_all() {
     // A program of 2 processes and one of 8, in either order: files are own if there is one for each of the ten.
     for (first, second) in [(2, 8), (8, 2)] {
-        let key = PlanKey {
-            with: vec![PlannedProgram { application: "tool".to_owned(), processes: second }],
-            ..PlanKey::new("app", first)
-        };
+        let key = PlanKey { with: vec![PlannedProgram::new("tool", second)], ..PlanKey::new("app", first) };
         let of = |files| initial(&planned_with(PolicyName::OneDv, files, 1, key.clone()), 1, 0);
         assert_eq!(of(10), [(1, 256)], "{first} and {second}");
         assert_eq!(of(9), [(1, 256), (2, 256), (3, 256), (0, 256)], "{first} and {second}");

@@ -211,8 +211,8 @@ fn a_plan_for_several_programs_is_found_for_each_of_them() {
     let alone = made(PolicyName::H2dp, &["/data/mesh"]);
     let mut plan = alone.clone();
     plan.key.with = vec![
-        PlannedProgram { application: "tool".to_owned(), processes: 8 },
-        PlannedProgram { application: "tool".to_owned(), processes: 2 },
+        PlannedProgram { started_as: Some("shim".to_owned()), ..PlannedProgram::new("tool", 8) },
+        PlannedProgram::new("tool", 2),
     ];
     for (application, processes) in [("app", 32), ("tool", 8), ("tool", 2)] {
         assert!(plan.lookup("/data/mesh", application, processes).unwrap().is_exact(), "{application} {processes}");
@@ -227,6 +227,7 @@ fn a_plan_for_several_programs_is_found_for_each_of_them() {
     assert_eq!(nearest(&plans, "/data/mesh", "tool", 8).unwrap().plan.key, plan.key);
     assert_eq!(nearest(&plans, "/data/mesh", "app", 32).unwrap().plan.key, plans[0].key);
     assert_eq!((plan.key.all_processes(), plan.key.names("tool"), plan.key.names("to")), (42, true, false));
+    assert_eq!(["shim", "tool"].map(|command| plan.key.program_started_as(command)), [Some("tool"), None]);
 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("plan.json");
@@ -234,7 +235,8 @@ fn a_plan_for_several_programs_is_found_for_each_of_them() {
     assert_eq!(Plan::load(&path).unwrap(), plan);
     // One program is written as before there were several.
     plans[0].save(&path).unwrap();
-    assert!(!std::fs::read_to_string(&path).unwrap().contains("\"with\""));
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(!text.contains("\"with\"") && !text.contains("\"started_as\""));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::inputs::{Accesses, Read};
 use super::{AdviseError, AdviseOptions};
 use crate::data_files::is_data;
-use crate::inputs::is_named;
 use crate::messages::printable;
+use crate::prefixes::Prefixes;
 use crate::site::LoadedSite;
 use std::path::Path;
 use stripewise_layout::figures::{bytes, counted};
@@ -19,18 +19,25 @@ pub(super) fn choose(
     read: &Read,
     accesses: &Accesses,
     loaded: &LoadedSite,
-    options: &AdviseOptions,
+    (options, prefixes): (&AdviseOptions, &Prefixes),
     remarks: &mut Vec<String>,
 ) -> Result<Result<Vec<String>, String>, AdviseError> {
-    let too_large = too_large(read, accesses, loaded, options);
+    let too_large = too_large(read, accesses, loaded, prefixes);
     if accesses.files.is_empty() {
         return nothing(read, too_large, options).map(Err);
     }
     remarks.extend(too_large);
-    let mut chosen = wanted(read, accesses, loaded, options, remarks);
+    let mut chosen = wanted(read, accesses, loaded, (options, prefixes), remarks);
+    let paths = accesses.files.iter().map(|file| &file.path).chain(&accesses.too_large);
+    let unmatched = prefixes.unmatched(paths.map(String::as_str));
     if chosen.is_empty() {
-        return Ok(Err(none_wanted(read, accesses, loaded, options)));
+        return Ok(Err(match (prefixes.is_empty(), unmatched) {
+            (true, _) => none_wanted(read, accesses, loaded, options),
+            (false, Some(unmatched)) => unmatched,
+            (false, None) => "the files that are named are too large".to_owned(),
+        }));
     }
+    remarks.extend(unmatched);
     chosen.sort_by_key(|file| std::cmp::Reverse(asked_bytes(file)));
     let all: u128 = chosen.iter().map(|file| asked_bytes(file)).sum();
     let space = Capacity::of(&loaded.servers.cluster, &[], None, &[]).total_bytes();
@@ -82,10 +89,10 @@ fn nothing(read: &Read, too_large: Option<String>, options: &AdviseOptions) -> R
 }
 
 /// What is said of files that end behind what can be planned.
-fn too_large(read: &Read, accesses: &Accesses, loaded: &LoadedSite, options: &AdviseOptions) -> Option<String> {
-    let is_meant = |path: &&String| match options.prefixes.is_empty() {
+fn too_large(read: &Read, accesses: &Accesses, loaded: &LoadedSite, prefixes: &Prefixes) -> Option<String> {
+    let is_meant = |path: &&String| match prefixes.is_empty() {
         true => may_be_data(path) && is_of_site(path, read, loaded),
-        false => is_named(path, &options.prefixes),
+        false => prefixes.name(path),
     };
     let mut paths = accesses.too_large.iter().filter(is_meant);
     let first = paths.next()?;
@@ -107,11 +114,11 @@ fn wanted<'a>(
     read: &Read,
     accesses: &'a Accesses,
     loaded: &LoadedSite,
-    options: &AdviseOptions,
+    (options, prefixes): (&AdviseOptions, &Prefixes),
     remarks: &mut Vec<String>,
 ) -> Vec<&'a FileAccess> {
-    if !options.prefixes.is_empty() {
-        return accesses.files.iter().filter(|file| is_named(&file.path, &options.prefixes)).collect();
+    if !prefixes.is_empty() {
+        return accesses.files.iter().filter(|file| prefixes.name(&file.path)).collect();
     }
     let large: Vec<&FileAccess> = accesses.files.iter().filter(|file| is_large(file, options)).collect();
     let below: Vec<&FileAccess> = large.iter().copied().filter(|file| is_of_site(&file.path, read, loaded)).collect();
@@ -129,12 +136,9 @@ fn wanted<'a>(
     }
 }
 
-/// Why no file is meant.
+/// Why no file is meant where none is named.
 fn none_wanted(read: &Read, accesses: &Accesses, loaded: &LoadedSite, options: &AdviseOptions) -> String {
     let files = accesses.files.len();
-    if !options.prefixes.is_empty() {
-        return format!("no path of its {} begins so", counted(files, "file", "files"));
-    }
     let elsewhere = accesses.files.iter().filter(|file| is_large(file, options)).max_by_key(|file| asked_bytes(file));
     match elsewhere {
         Some(file) => format!(

@@ -3,6 +3,7 @@
 use crate::applied::AppliedError;
 use crate::limits::LimitError;
 use crate::messages::shown;
+use crate::named_plan::LeaveIt;
 use crate::paths::{PathError, PlaceError};
 use crate::replicas::ReplicaError;
 use crate::store::StoreError;
@@ -45,13 +46,8 @@ pub enum ApplyError {
     #[error("stopped; apply the plan again to have all its files expected")]
     Stopped,
     /// The plan is not worth its move.
-    #[error("{}: the plan itself says: {reason}; nothing was changed. --force applies it all the same", plan.display())]
-    LeaveIt {
-        /// The plan's file.
-        plan: PathBuf,
-        /// Its verdict.
-        reason: String,
-    },
+    #[error(transparent)]
+    LeaveIt(#[from] LeaveIt),
     /// A path that means another file in every directory.
     #[error(
         "{}: the file `{}` is named by a relative path, so nobody knows which is meant; nothing was changed. Write its path from the root",

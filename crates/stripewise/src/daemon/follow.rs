@@ -6,12 +6,13 @@
 use super::error::{DaemonError, Result};
 use crate::messages::chain;
 use crate::moves::{Batch, list, orders, placement_of};
+use crate::named_plan::NamedPlan;
 use crate::progress::Voice;
 use crate::store::{Store, read_stub};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use stripewise_layout::figures::{counted, duration};
 use stripewise_layout::{FileId, Layout, Placement, RegionIndex, ServerId};
@@ -68,7 +69,7 @@ impl Course {
 
 /// A plan file that may be replaced while it is followed.
 struct Source {
-    path: PathBuf,
+    plan: NamedPlan,
     seen: Option<Stamp>,
     last_check: Instant,
 }
@@ -113,12 +114,12 @@ impl Follower {
         }
     }
 
-    /// Follows the plan file at `path`, as it is now and whenever it is replaced.
-    pub(crate) fn of_file(store: &Store, path: &Path, windows: Windows) -> Result<Self> {
+    /// Follows the plan that is named, as its file is now and whenever it is replaced.
+    pub(crate) fn of_file(store: &Store, voice: &Voice, plan: &NamedPlan, windows: Windows) -> Result<Self> {
         // Looked at first: what is put there from now on is seen as another.
-        let seen = Stamp::of(path);
-        let course = load(store, path)?;
-        let source = Some(Source { path: path.to_owned(), seen, last_check: Instant::now() });
+        let seen = Stamp::of(&plan.path);
+        let course = load(store, voice, plan)?;
+        let source = Some(Source { plan: plan.clone(), seen, last_check: Instant::now() });
         Ok(Self { source, ..Self::new(course, windows) })
     }
 
@@ -169,13 +170,13 @@ impl Follower {
             return Ok(());
         };
         source.last_check = Instant::now();
-        let now = Stamp::of(&source.path);
+        let now = Stamp::of(&source.plan.path);
         if now.is_none() || now == source.seen {
             return Ok(());
         }
         source.seen = now;
-        let shown = source.path.display().to_string();
-        match load(store, &source.path.clone()) {
+        let shown = source.plan.path.display().to_string();
+        match load(store, voice, &source.plan) {
             Ok(course) if course == self.course => Ok(()),
             Ok(course) => {
                 voice.say(format_args!("{shown} has changed; following what it says now"));
@@ -344,9 +345,8 @@ fn expect(
     }
 }
 
-fn load(store: &Store, path: &Path) -> Result<Course> {
-    let plan = Plan::load(path)?;
-    plan.check(&store.cluster, path)?;
+fn load(store: &Store, voice: &Voice, named: &NamedPlan) -> Result<Course> {
+    let (plan, path) = (named.load(&store.cluster, voice)?, &named.path);
     for file in &plan.files {
         for window in &file.windows {
             let checked = window.placement.check(store.cluster.servers.len());

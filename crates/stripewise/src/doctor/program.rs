@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use stripewise_store::executable::{HeadBuffer, MAX_INTERPRETERS, Obstacle, obstacle_in};
+use stripewise_store::executable::{Head, HeadBuffer, MAX_INTERPRETERS, Obstacle, obstacle_in};
 use stripewise_store::shared::inodes::Inodes;
 use stripewise_store::stub::Stub;
 
@@ -217,8 +217,25 @@ fn is_loader(path: &Path, obstacle: Obstacle) -> bool {
     obstacle == Obstacle::Static && stripewise_store::executable::is_glibc_loader(path.as_os_str().as_bytes())
 }
 
-/// The interpreter that the first line names; for `env`, the program that it looks up. None without `#!`.
+/// What shells and `execvp` run a text by that the kernel refuses.
+pub(super) const SHELL: &str = "/bin/sh";
+
+/// Whether the kernel refuses the file of this head and shells take it for their own script: they do so unless its first line has a zero byte.
+fn is_for_shell(head: &[u8]) -> bool {
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Head::of(head) == Head::Other && !head.starts_with(b"#!") && !line.contains(&0)
+}
+
+/// The file that running `name` would run, if it is a script for [`SHELL`] that does not say so.
+pub(super) fn shell_script(name: &OsStr) -> Option<PathBuf> {
+    find(name).ok().filter(|path| read_head(path).is_ok_and(|head| is_for_shell(&head)))
+}
+
+/// The interpreter that the first line names; for `env`, the program that it looks up. None for programs.
 fn interpreter(head: &[u8]) -> Option<Result<PathBuf, String>> {
+    if is_for_shell(head) {
+        return Some(Ok(SHELL.into()));
+    }
     let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
     let mut words = line.split_whitespace();
@@ -264,7 +281,9 @@ mod tests {
         let named = |line: &str| {
             interpreter(line.as_bytes()).map(|found| found.map(|path| path.file_name().unwrap().to_owned()))
         };
-        assert_eq!(named("plain text"), None);
+        assert_eq!(named("\0plain text"), None);
+        assert_eq!(named("\x7fELF"), None);
+        assert_eq!(named("echo\n\0"), Some(Ok("sh".into())), "as shells do");
         assert_eq!(named("#!/bin/sh -e\necho"), Some(Ok("sh".into())));
         assert_eq!(named("#! /usr/bin/env -S sh -e\n"), Some(Ok("sh".into())));
         assert_eq!(named("#!/usr/bin/env LANG=C sh\n"), Some(Ok("sh".into())));

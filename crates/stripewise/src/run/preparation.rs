@@ -2,7 +2,7 @@
 
 use super::error::RunError;
 use crate::applied::{self, Applied, AppliedPlans};
-use crate::doctor::executable_behind;
+use crate::doctor::{executable_behind, name_behind};
 use crate::launch::{LaunchError, mpi};
 use crate::paths::real;
 use crate::progress::Voice;
@@ -201,7 +201,7 @@ fn differences(applied: &[Applied], run: &mpi::Run, is_used: impl Fn(&str) -> bo
 }
 
 /// What a command runs, by the name that a plan has for it if one does: the program's own, that of the file behind a link, or behind a
-/// launcher that is not known.
+/// launcher that is not known, or of what a command of that name became when it was traced.
 fn planned_run(command: &[OsString], plans: &[&Plan]) -> Option<mpi::Run> {
     let run = mpi::program_and_processes(command)?;
     let is_planned = |name: &String| plans.iter().any(|plan| plan.key.names(name));
@@ -212,8 +212,13 @@ fn planned_run(command: &[OsString], plans: &[&Plan]) -> Option<mpi::Run> {
         return Some(mpi::Run { program, processes: run.processes });
     }
     let words = command.iter().skip(1);
-    match words.filter_map(|word| file_name(Path::new(word))).find(is_planned) {
-        Some(program) => Some(mpi::Run { program, processes: None }),
+    if let Some(program) = words.filter_map(|word| file_name(Path::new(word))).find(is_planned) {
+        return Some(mpi::Run { program, processes: None });
+    }
+    // Last, since shells and interpreters become many programs.
+    let name = name_behind(command)?;
+    match plans.iter().find_map(|plan| plan.key.program_started_as(&name)) {
+        Some(program) => Some(mpi::Run { program: program.to_owned(), processes: run.processes }),
         None => Some(run),
     }
 }
