@@ -65,7 +65,7 @@ test-cargo: ## Rust tests of all crates
 
 # Most of these wait for servers, leases and hosts that they make fail, so three at a time; those that take longest come first. Each is also a target of its own.
 PROGRAM_TESTS := $(addprefix tests/,hosts/test_mpi.py hosts/test_torture.py hosts/test_faults.py engines/test_ceph_faults.py hosts/test_on_rados.py \
-    hosts/test_moving.py hosts/test_silent.py hosts/test_operations.py hosts/test_table.py hosts/test_operating.py hosts/test_on_orangefs.py \
+    hosts/test_moving.py hosts/test_names.py hosts/test_silent.py hosts/test_operations.py hosts/test_table.py hosts/test_operating.py hosts/test_on_orangefs.py \
     hosts/test_sharing.py hosts/test_bed.py engines/test_on_ceph.py engines/test_export.py engines/test_on_orangefs.py engines/test_standin.py programs/test_run.py darshan/test_darshan.py darshan/test_truth.py darshan/test_dftracer.py packages/test_packages.py python/test_files.py python/test_fsspec.py python/test_answers.py python/test_wheel.py)
 .PHONY: test-on-disks $(PROGRAM_TESTS)
 test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redirected; the same on storage engines and several hosts

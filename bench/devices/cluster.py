@@ -60,7 +60,7 @@ class Cluster:
         return json.loads(self.command("plan", trace, *words))["plan"]["predicted"]["total"]["mb_per_s"]
 
     def restripe(self, path, plan):
-        self.command("restripe", path, "--plan", plan)
+        self.command("restripe", path, "--plan", plan, "--force")
 
     def bytes_by_server(self, path):
         """Of the file, by server name."""

@@ -6,6 +6,7 @@
 Skipped, with the reason, where no Ceph can be had. It runs under the interpreter that Ceph's modules belong to.
 """
 
+import contextlib
 import errno
 import os
 import pathlib
@@ -13,6 +14,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -199,7 +201,7 @@ class BadInput(OnPools):
         self.order("osd pool set-quota", pool="pool1", field="max_bytes", val=str(MIB - 1))
         try:
             self.refused(
-                "pool1", "server bad", "pool pool1 can take 1048575B more", "less than one region of 1MiB", "osd pool set-quota pool1 max_bytes",
+                "pool1", "server bad", "pool pool1 can take 1024 KiB more", "less than one region of 1 MiB", "osd pool set-quota pool1 max_bytes",
             )
         finally:
             self.order("osd pool set-quota", pool="pool1", field="max_bytes", val="0")
@@ -354,15 +356,57 @@ class Faults(OnPools):
         self.compare(path, model)
         self.stripewise("check")
 
+    @contextlib.contextmanager
+    def full_osds(self):
+        """Their monitor knows that they are full, and at the end that they are not; they know it soon after."""
+        for which, ratio in (("nearfull", 0.001), ("backfillfull", 0.002), ("full", 0.003)):
+            self.order(f"osd set-{which}-ratio", ratio=ratio)
+        try:
+            self.ceph._wait("OSDs full", lambda: "full" in self.ceph._command("osd dump")["osds"][0]["state"])
+            yield
+        finally:
+            for which, ratio in (("full", 0.95), ("backfillfull", 0.9), ("nearfull", 0.85)):
+                self.order(f"osd set-{which}-ratio", ratio=ratio)
+        self.ceph._wait("OSDs not full", lambda: not any("full" in osd["state"] for osd in self.ceph._command("osd dump")["osds"]))
+
+    def test_a_full_osd_under_the_mapping_table_ends_no_election_and_what_is_placed_goes_on(self):
+        self.order("osd pool create", pool="table", pg_num=1, pool_type="replicated", rule="only0")
+        self.place = self.root / "hosts"
+        (self.place / "data").mkdir(parents=True)
+        self.stripewise("init", "--rados", "table", "--conf", self.ceph.conf, "--region", "1MiB", *self.servers())
+        self.stripewise("manage", "data")
+        path, size = self.place / "data" / "file", 3 * MIB
+        worker = self.worker(path)
+        self.assertEqual(worker.ask("write", self.seed, 0, size), "ok")
+        self.assertEqual(worker.ask("sync"), "ok")
+        model = bytearray(bytes_of(self.seed, size))
+        with self.full_osds():
+            at = size
+            while (answer := worker.ask("write", self.seed + at, at, 64 * KIB)) == "ok":
+                model.extend(bytes_of(self.seed + at, 64 * KIB))
+                at += 64 * KIB
+                self.assertLess(at, 900 * MIB, "more than the OSDs hold")
+            self.assertEqual(answer, f"error {errno.ENOSPC}")
+            # For longer than the election lasts that is not renewed.
+            end = time.monotonic() + 10
+            while time.monotonic() < end:
+                seed = self.dice.randrange(1 << 30)
+                self.assertEqual(worker.ask("write", seed, 1000, 100_000), "ok", "overwriting goes on")
+                model[1000:101_000] = bytes_of(seed, 100_000)
+                self.assertEqual(worker.ask("sync"), "ok")
+                self.assert_says(self.stripewise("ls"), "data/file")
+            self.assertEqual(worker.read(0, len(model)), bytes(model))
+        self.stripewise("restripe", path, "--layout", "s0 1MiB")
+        self.assertEqual(worker.end()[0], 0)
+        self.compare(path, model)
+        self.stripewise("check")
+
     def test_a_full_osd_refuses_what_grows_and_keeps_what_there_is(self):
         path, size = self.place / "data" / "file", 6 * MIB
         worker = self.worker(path)
         self.assertEqual(worker.ask("write", self.seed, 0, size), "ok")
         model = bytearray(bytes_of(self.seed, size))
-        for which, ratio in (("nearfull", 0.001), ("backfillfull", 0.002), ("full", 0.003)):
-            self.order(f"osd set-{which}-ratio", ratio=ratio)
-        try:
-            self.ceph._wait("OSDs full", lambda: "full" in self.ceph._command("osd dump")["osds"][0]["state"])
+        with self.full_osds():
             # Growing fails once the OSDs know that they are full, at the latest then.
             at = size
             while (answer := worker.ask("write", self.seed + at, at, 64 * KIB)) == "ok":
@@ -373,10 +417,6 @@ class Faults(OnPools):
             self.assertEqual(worker.ask("write", 7, 1000, 100_000), "ok", "overwriting goes on")
             model[1000:101_000] = bytes_of(7, 100_000)
             self.assertEqual(worker.read(0, len(model)), bytes(model))
-        finally:
-            for which, ratio in (("full", 0.95), ("backfillfull", 0.9), ("nearfull", 0.85)):
-                self.order(f"osd set-{which}-ratio", ratio=ratio)
-        self.ceph._wait("OSDs not full", lambda: not any("full" in osd["state"] for osd in self.ceph._command("osd dump")["osds"]))
         end = len(model)
         while (answer := worker.ask("write", 8, end, 10_000)) == f"error {errno.ENOSPC}":
             # The monitor knows before the OSDs do.

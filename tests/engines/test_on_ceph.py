@@ -298,7 +298,7 @@ class FoundOnCeph(unittest.TestCase):
             said, "osd.0 has no device class", "--osd-class osd.0=hdd", "osd.1 has the device class `quick`", "--osd-class quick=ssd",
         )
         classes = ["--osd-class", "osd.0=hdd", "--osd-class", "quick=ssd"]
-        self.assert_says(self.init(*classes), "pool pool0 has a quota of 1MiB", "set-quota pool0 max_bytes")
+        self.assert_says(self.init(*classes), "pool pool0 has a quota of 1 MiB", "set-quota pool0 max_bytes")
         self.assertEqual(
             {name: of for name, (of, _) in self.init("--region", "1MiB", *classes).items()},
             {"osd0": "hdd", "osd1": "ssd", "osd2": "hdd"},

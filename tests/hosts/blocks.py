@@ -6,8 +6,8 @@ A block is a plain vector of bytes, and whoever owns it knows its content but fo
   have ended before an operation began, and how many have begun when it returned; a block has a state for each order of the two that can be.
 - A write that failed, or whose program was killed, may have landed or not, each byte for itself (`doubts`). A truncation for which the host was shut out
   came after it, so none of it is left beyond that.
-- A size that a lost host, or one that was shut out, had neither synced nor closed is lost with it: what was acknowledged beyond the size that others
-  knew may be zeros (`risky`, and `may_be_zeros` once that has happened).
+- A size that a lost host had neither synced nor closed may be lost with it: what was acknowledged beyond the size that others knew may be zeros (`risky`, and
+  `may_be_zeros` once that has happened). Of a host that is silent, or was shut out, nothing is lost.
 
 The first read that tells two of these apart decides: from then on nothing but what it has found is right.
 """

@@ -35,7 +35,7 @@ SLOT = 1 << 16
 class Board:
     """Words of 8 bytes in a file that all map. One program alone changes each."""
 
-    COMMAND, BEGUN, ENDED, MAY_FAIL, FENCES = range(5)
+    COMMAND, BEGUN, ENDED, MAY_FAIL = range(4)
     # Of each rank.
     DONE, PAUSED, SYNCED_TO, SYNCED_AFTER, LOSSES, PID = range(6)
     TABLE, ROWS = 1024, 1 << 14
@@ -204,7 +204,7 @@ class Program:
                 if not self.board.may_fail(self.host):
                     raise
                 print(f"rank {self.rank}: {error}", file=sys.stderr, flush=True)
-                self.was_lost(keeps_size=not self.board[Board.FENCES])
+                self.was_lost(keeps_size=True)
                 self.close()
                 self.open()
                 is_lost = True

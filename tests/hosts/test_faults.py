@@ -7,6 +7,7 @@ Exit status 0 where hosts, an etcd or a Ceph cannot be had: the tests skip then,
 """
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -16,17 +17,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
-from clusters import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
+from clusters import REGION, STRIPEWISE, UNHURRIED_SECONDS, WAIT_SECONDS, Cluster  # noqa: E402
 from test_sharing import Worker  # noqa: E402
 
 # Of the etcd: more than these tests need.
 QUOTA_BYTES = 16 << 20
+# `host_timeout_s` where cluster.toml does not say.
+HOST_TIMEOUT_S = 5
 
 # Starts what follows as the process of this number.
 WITH_PID = r"""
@@ -63,6 +67,15 @@ fcntl.lockf(descriptor, fcntl.LOCK_EX)
 os.pwrite(descriptor, b"held", 0)
 print(os.getpid(), flush=True)
 sys.stdin.readline()
+"""
+
+# Writes the whole file all the time, so many bytes.
+WRITES = r"""
+import os, sys
+descriptor, data = os.open(sys.argv[1], os.O_RDWR), os.urandom(int(sys.argv[2]))
+print(os.getpid(), flush=True)
+while True:
+    os.pwrite(descriptor, data, 0)
 """
 
 
@@ -222,6 +235,47 @@ class BadInput(OnHosts):
         self.assertTrue(all(agent.poll() is None for agent in agents))
         self.assertEqual(self.cluster.stripewise(0, "check"), "")
 
+    def test_a_program_that_was_stopped_inside_a_write_holds_up_no_other_host(self):
+        """Whether it runs on the master's host or on another: the truncation that would wait for it is refused instead."""
+        agents = [self.agent(host) for host in (0, 1)]
+        master = next(name for name, found in self.hosts(0).items() if found["is_master"])
+        stopped_hosts = sorted((0, 1), key=lambda host: self.bed.names[host] != master)
+        whole = 8 * REGION
+        for host in stopped_hosts:
+            name = f"stopped-on-{host}"
+            writer, truncating = self.worker(2, name), self.worker(3, name)
+            self.assertEqual(writer.ask("write", 0, whole, 1), "ok")
+            words = [STRIPEWISE, "run", "--", sys.executable, "-c", WRITES, str(self.cluster.directory / name), str(whole)]
+            program = self.bed.start(host, words, env=self.cluster.env, stdout=subprocess.PIPE, text=True)
+            self.addCleanup(program.kill)
+            pid = program.stdout.readline().strip()
+            for attempt in range(50):
+                self.wait("the file is whole", lambda: truncating.ask("size") == str(whole))
+                self.bed.run(host, ["kill", "-STOP", pid], check=True)
+                truncating.say("truncate", 3 * REGION)
+                took = 0.0
+                hearing = threading.Thread(target=lambda: setattr(truncating, "heard", truncating.hear()))
+                hearing.start()
+                while hearing.is_alive():
+                    begun = time.monotonic()
+                    self.assertEqual(writer.ask("write", 0, 1000, attempt), "ok")
+                    took = max(took, time.monotonic() - begun)
+                if truncating.heard != "ok":
+                    break
+                # It stood between two writes.
+                self.bed.run(host, ["kill", "-CONT", pid], check=True)
+            self.assertEqual(truncating.heard, f"error {errno.EBUSY}")
+            print(f"stopped on host {host}: others waited for {took:.3f} s at most", file=sys.stderr)
+            self.assertLess(took, HOST_TIMEOUT_S, f"host {host}: a write into a placed region waits for a program that was stopped")
+            self.bed.run(host, ["kill", "-CONT", pid], check=True)
+            self.assertEqual(truncating.ask("truncate", 3 * REGION), "ok")
+            self.bed.run(host, ["kill", "-KILL", pid], check=True)
+            program.wait(WAIT_SECONDS)
+            for worker in (writer, truncating):
+                self.assertEqual(worker.end(), 0)
+        self.assertTrue(all(agent.poll() is None for agent in agents))
+        self.assertEqual(self.cluster.stripewise(0, "check"), "")
+
     def test_a_master_that_no_host_reaches_gives_the_role_to_one_that_others_reach(self):
         agents = [self.agent(host) for host in (0, 1, 2)]
         self.assertTrue(self.hosts(1)["h0"]["is_master"])
@@ -346,7 +400,7 @@ class Clocks(OnHosts):
         try:
             cls.bed = cls.enterClassContext(beds.Bed(hosts=4))
             ceph = cls.enterClassContext(cls.bed.ceph("--osds", "4", "--auth"))
-            cls.cluster = Cluster(cls.bed, "--rados", ceph["pools"][3], "--conf", ceph["conf"], ceph=ceph)
+            cls.cluster = Cluster(cls.bed, "--rados", ceph["pools"][3], "--conf", ceph["conf"], ceph=ceph, host_timeout_s=UNHURRIED_SECONDS)
         except beds.Unavailable as why:
             raise unittest.SkipTest(str(why)) from None
         cls.shim = pathlib.Path(cls.bed.common) / "clock.so"
@@ -393,6 +447,83 @@ class Clocks(OnHosts):
                 other = (2, 0)[turn]
                 self.assertIn(self.bed.names[other], self.hosts(other))
                 self.assertLess(time.monotonic() - begun, 300)
+
+
+class OsdAndMaster(OnHosts):
+    """An OSD is down when the master's host is lost. BlueStore keeps what it acknowledged when it is killed."""
+
+    @classmethod
+    def setUpClass(cls):
+        try:
+            cls.bed = cls.enterClassContext(beds.Bed(hosts=3))
+            cls.ceph = cls.enterClassContext(cls.bed.ceph("--osds", "4", "--store", "bluestore"))
+            cls.cluster = Cluster(cls.bed, "--rados", cls.ceph["pools"][3], "--conf", cls.ceph["conf"], ceph=cls.ceph, host_timeout_s=UNHURRIED_SECONDS)
+        except beds.Unavailable as why:
+            raise unittest.SkipTest(str(why)) from None
+
+    def on(self, server, host):
+        """A program on the host with a file of one region on this server."""
+        worker = self.worker(host, f"{server}-{host}")
+        self.assertEqual(worker.ask("write", 0, 300_000, 1), "ok")
+        self.cluster.stripewise(0, "restripe", str(self.cluster.directory / f"{server}-{host}"), "--layout", f"{server} 1MiB")
+        # It knows the new place.
+        self.assertEqual(worker.ask("write", 0, 300_000, 1), "ok")
+        return worker
+
+    def test_hosts_that_wait_for_an_osd_take_part_under_the_next_master(self):
+        """Every host that is left has a write under way on the OSD."""
+        agents = [self.agent(host) for host in (0, 1, 2)]
+        self.assertTrue(self.hosts(1)["h0"]["is_master"])
+        waiting, others = ({host: self.on(server, host) for host in (1, 2)} for server in "ac")
+        dying = self.on("a", 0)
+        self.ceph.order("kill 0")
+        for worker in (dying, *waiting.values()):
+            worker.say("write", 100_000, 100_000, 2)
+        for host, worker in others.items():
+            for _ in range(10):
+                self.assertEqual(worker.ask("write", 0, 300_000, 3), "ok")
+        self.bed.kill_host(0)
+        agents[0].wait()
+        begun, longest = time.monotonic(), 0.0
+        listing = self.bed.start(1, [STRIPEWISE, "host", "list", "--json"], env=self.cluster.env, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(listing.stdout.close)
+        self.addCleanup(listing.kill)
+        # What is placed elsewhere is read and written all the time, also when a master is there that takes all hosts.
+        while listing.poll() is None or time.monotonic() - begun < 2 * UNHURRIED_SECONDS:
+            for host, worker in others.items():
+                since = time.monotonic()
+                self.assertEqual(worker.ask("write", 1000, 200_000, 4), "ok", f"host {host}: a write of what another server has")
+                self.assertNotIn("error", worker.ask("read", 0, 300_000))
+                longest = max(longest, time.monotonic() - since)
+            self.assertLess(time.monotonic() - begun, WAIT_SECONDS, "there is no master")
+        listed = {found["name"]: found for found in json.load(listing.stdout)["hosts"]}
+        print(f"others waited for {longest:.3f} s at most", file=sys.stderr)
+        self.assertLess(longest, UNHURRIED_SECONDS)
+        self.assertTrue(any(listed[name]["is_master"] for name in ("h1", "h2")), listed)
+        self.wait("both take part", lambda: all(found["is_master"] or found["answers"] for name, found in self.hosts(1).items() if name != "h0"))
+        # What needs the master goes on, too.
+        self.assertEqual(others[1].ask("write", REGION, 1000, 5), "ok")
+        self.assertEqual(others[1].ask("size"), str(REGION + 1000))
+        self.assertEqual(self.cluster.run(2, "sh", "-c", f"echo made > {self.cluster.directory}/made && cat {self.cluster.directory}/made"), "made\n")
+        # A region that somebody is inside of is neither truncated nor moved.
+        truncated = self.bed.run(2, [STRIPEWISE, "run", "--", "truncate", "-s", "10", str(self.cluster.directory / "a-1")], env=self.cluster.env, timeout=WAIT_SECONDS)
+        self.assertNotEqual(truncated.returncode, 0)
+        self.ceph.order("start 0")
+        # It was placed without the server that was down.
+        self.cluster.stripewise(1, "restripe", str(self.cluster.directory / "made"), "--layout", "c 1MiB")
+        data = bytearray(random.Random(1).randbytes(300_000))
+        data[100_000:200_000] = random.Random(2).randbytes(100_000)
+        for host, worker in waiting.items():
+            self.assertEqual(worker.hear(), "ok", f"host {host}: the write that waited for the OSD")
+            self.assertEqual(worker.ask("read", 0, len(data)), f"{len(data)} {hashlib.sha256(data).hexdigest()}")
+            found = self.cluster.run(3 - host, "sha256sum", str(self.cluster.directory / f"a-{host}"))
+            self.assertEqual(found.split()[0], hashlib.sha256(data).hexdigest())
+            self.assertEqual(worker.ask("write", 0, 1000, 6), "ok")
+            self.cluster.stripewise(host, "restripe", str(self.cluster.directory / f"a-{host}"), "--layout", "c 256KiB")
+        for worker in (*waiting.values(), *others.values()):
+            self.assertEqual(worker.end(), 0)
+        self.assertTrue(all(agent.poll() is None for agent in agents[1:]))
+        self.assertEqual(self.cluster.stripewise(1, "check"), "")
 
 
 if __name__ == "__main__":

@@ -83,8 +83,6 @@ print(data.hex(), done, flush=True)
 
 
 class Moving(unittest.TestCase):
-    rounds = 10
-
     @classmethod
     def setUpClass(cls):
         try:
@@ -142,7 +140,7 @@ class Moving(unittest.TestCase):
     def test_every_region_moves_while_all_hosts_write(self):
         size = REGIONS * REGION - 777
         path, programs = self.begin("churned", size)
-        for number in range(int(os.environ.get("ROUNDS", self.rounds))):
+        for number in range(int(os.environ.get("ROUNDS", 10))):
             layout, servers = LAYOUTS[number % len(LAYOUTS)], SERVERS[number % len(LAYOUTS)]
             self.cluster.stripewise(number % HOSTS, "restripe", path, "--layout", layout)
             # No region lies where it lay before.

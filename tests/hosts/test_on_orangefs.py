@@ -60,8 +60,6 @@ class RealServers:
 class OnOrangeFS(moving.Moving, sharing.Sharing):
     """What test_sharing.py and test_moving.py check; and hosts that fall silent and agents that are killed, of which OrangeFS can shut out neither."""
 
-    rounds = 2
-
     @classmethod
     def setUpClass(cls):
         os.environ.setdefault("STEPS", "100")

@@ -53,8 +53,6 @@ class ServersInPools(sharing.Sharing):
 class MovingInPools(moving.Moving):
     """What test_moving.py checks, with all that is stored in a Ceph."""
 
-    rounds = 4
-
     @classmethod
     def setUpClass(cls):
         in_pools(cls, with_table=True)

@@ -53,6 +53,8 @@ for line in sys.stdin:
                 assert len(os.pread(descriptor, length, choose.randrange(size - length))) == length
         elif word == "sync":
             os.fsync(descriptor)
+        elif word == "sync_all":
+            os.sync()
     except (OSError, AssertionError) as error:
         answer = f"error {error!r}"
     print(answer, flush=True)
@@ -207,6 +209,10 @@ class Operating(unittest.TestCase):
         self.does(programs[1], "sync")
         self.assertEqual(self.asked(1, before[1]), {("to_master", "sync"): 1})
         self.assertEqual(self.asked(0, before[0])[("from_agent", "sync")], 1)
+        # A sync of all files tells the sizes of what is open here.
+        before = self.questions(1)
+        self.does(programs[1], "sync_all")
+        self.assertEqual(self.asked(1, before), {("to_master", "sync"): 1, ("to_master", "sync_all"): 1})
         for program in programs:
             self.assertEqual(program.end(), 0)
 

@@ -147,7 +147,7 @@ class OnDirectories(unittest.TestCase):
 
     def follows_a_plan(self):
         self.cluster.stripewise(2, "restripe", self.path, "--layout", "a 64KiB")
-        self.cluster.stripewise(3, "restripe", self.path, "--plan", self.plan)
+        self.cluster.stripewise(3, "restripe", self.path, "--plan", self.plan, "--force")
         planned = self.layout_of(1, 0)
         self.assertNotEqual(planned, "a 64KiB")
         self.cluster.stripewise(0, "restripe", self.path, "--layout", "a 64KiB, b 64KiB")
@@ -155,7 +155,7 @@ class OnDirectories(unittest.TestCase):
         self.cluster.stripewise(3, "migrate", "pause")
         self.assertTrue(self.json(1, "migrate", "status")["totals"]["paused"])
         self.cluster.stripewise(2, "migrate", "resume")
-        daemon = self.start(1, "daemon", "--plan", self.plan)
+        daemon = self.start(1, "daemon", "--plan", self.plan, "--force")
         self.until("the daemon of a host that follows the master moves nothing", lambda: self.layout_of(2, 0) == planned)
         # Another host has none beside it, and a command there leaves moves to it.
         guide = self.json(3, "migrate", "status")["guide"]

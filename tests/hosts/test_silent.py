@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""A host that does not answer, of a cluster on a real Ceph: the others go on without it, and no byte that it writes late lands anywhere.
+"""A host that does not answer. On a real Ceph the others go on without it, and no byte that it writes late lands anywhere. There and on directories no byte is
+lost that it was told is written, also beyond the size that others knew.
 
     STRIPEWISE=target/debug/stripewise tests/hosts/test_silent.py [NAME...]
 
 Environment: SEED. Exit status 0 where hosts or a Ceph cannot be had: the tests skip then, and say why.
 """
 
+import errno
+import hashlib
 import json
 import os
 import pathlib
@@ -19,6 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
 from clusters import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
+from test_sharing import Worker  # noqa: E402
 
 HOSTS, REGIONS, BLOCK = 4, 4, 3001
 SIZE = REGIONS * REGION - 777
@@ -92,7 +96,71 @@ print("right", flush=True)
 """
 
 
-class Silent(unittest.TestCase):
+# What others know of a file that a host makes longer, and to where it does.
+KNOWN, GROWN = 1000, 2 * REGION + 20_000
+
+
+class Growing:
+    """A host writes beyond the size that others know, and nobody can ask it."""
+
+    def worker(self, host, path):
+        worker = Worker(self.cluster, host, path)
+        self.addCleanup(worker.process.kill)
+        self.assertEqual(worker.ask("open"), "ok")
+        return worker
+
+    def grow(self, name, writing, reading):
+        """A program of one host has written so much of a new file and synced `KNOWN` bytes; one of another has the file open, too. What it holds, its path, and the two."""
+        path = str(self.cluster.directory / name)
+        writer, reader = self.worker(writing, path), self.worker(reading, path)
+        self.assertEqual(writer.ask("write", 0, KNOWN, 1), "ok")
+        self.assertEqual(writer.ask("sync"), "ok")
+        self.assertEqual(reader.ask("size"), str(KNOWN))
+        for seed, (at, length) in enumerate(((KNOWN, 50_000), (REGION - 25_000, 50_000), (GROWN - 45_000, 45_000)), 2):
+            self.assertEqual(writer.ask("write", at, length, seed), "ok")
+        held = bytearray(GROWN)
+        for seed, (at, length) in enumerate(((0, KNOWN), (KNOWN, 50_000), (REGION - 25_000, 50_000), (GROWN - 45_000, 45_000)), 1):
+            held[at : at + length] = random.Random(seed).randbytes(length)
+        return held, path, writer, reader
+
+    def finds(self, held, worker, message=None):
+        length = len(held) + REGION
+        self.assertEqual(worker.ask("read", 0, length), f"{len(held)} {hashlib.sha256(held).hexdigest()}", message)
+        self.assertEqual(worker.ask("size"), str(len(held)), message)
+
+    def boot(self, host):
+        self.bed.boot(host)
+        self.agents[host] = self.cluster.start_agent(host, self.addClassCleanup)
+        self.until("a host that was lost does not come back", lambda: self.answers(host))
+
+    def answers(self, host):
+        hosts = json.loads(self.cluster.stripewise(host, "host", "list", "--json"))["hosts"]
+        return any((found["answers"] or found["is_master"]) and found["name"] == self.bed.names[host] for found in hosts)
+
+    def until(self, what, condition):
+        end = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            self.assertLess(time.monotonic(), end, what)
+
+    def is_master(self, host):
+        hosts = json.loads(self.cluster.stripewise(host, "host", "list", "--json"))
+        return any(found["is_master"] and found["name"] == self.bed.names[host] for found in hosts["hosts"])
+
+    def others_than_the_master(self):
+        """Earlier tests have changed it."""
+        return [host for host in range(len(self.agents)) if not self.is_master(host)]
+
+    def tearDown(self):
+        """Says what the agents noted, if the test has failed."""
+        outcome = self._outcome
+        if outcome is None or outcome.success:
+            return
+        for host in range(len(self.agents)):
+            done = self.bed.run(host, ["sh", "-c", "tail -n 40 /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS)
+            print(f"log of host {host}:\n{done.stdout}", file=sys.stderr)
+
+
+class Silent(Growing, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         try:
@@ -190,7 +258,7 @@ class Silent(unittest.TestCase):
         self.others_go_on_without(master, lambda: self.signal(master, "STOP"), lambda: self.signal(master, "CONT"))
 
     def test_a_removed_file_does_not_wait_for_a_silent_host_that_has_it_open(self):
-        before = self.cluster.object_bytes()
+        before = self.settled_bytes()
         # Earlier tests have changed the master.
         silent, there, *_ = (host for host in range(HOSTS) if not self.is_master(host))
         path, (writer,) = self.begin("removed", [silent])
@@ -207,23 +275,130 @@ class Silent(unittest.TestCase):
         writer.communicate()
         self.assertEqual(self.cluster.object_bytes(), before, "and nothing makes them again")
 
-    def until(self, what, condition):
-        end = time.monotonic() + WAIT_SECONDS
-        while not condition():
-            self.assertLess(time.monotonic(), end, what)
+    def settled_bytes(self):
+        """Bytes of all objects, when what earlier tests have removed is gone."""
+        held, since = self.cluster.object_bytes(), time.monotonic()
+        while time.monotonic() - since < 3:
+            now = self.cluster.object_bytes()
+            if now != held:
+                held, since = now, time.monotonic()
+        return held
 
-    def is_master(self, host):
-        hosts = json.loads(self.cluster.stripewise(host, "host", "list", "--json"))
-        return any(found["is_master"] and found["name"] == self.bed.names[host] for found in hosts["hosts"])
+    def test_what_a_silent_host_wrote_beyond_the_size_is_there_before_and_after_it_is_shut_out(self):
+        silent, there, *_ = self.others_than_the_master()
+        held, path, writer, reader = self.grow("grown", silent, there)
+        self.bed.part(silent)
+        try:
+            self.finds(held, reader, "while the host is silent")
+            held += bytes(10_000)
+            self.assertEqual(reader.ask("truncate", len(held)), "ok")
+            self.finds(held, reader, "after it was shut out")
+        finally:
+            self.bed.rejoin(silent)
+        # It may read for a while what it knows.
+        self.until("it is not told", lambda: writer.ask("sync") == f"error {errno.EIO}")
+        self.finds(held, self.worker(silent, path), "when it is back")
 
-    def tearDown(self):
-        """Says what the agents noted, if the test has failed."""
-        outcome = self._outcome
-        if outcome is None or outcome.success:
-            return
-        for host in range(HOSTS):
-            done = self.bed.run(host, ["sh", "-c", "tail -n 40 /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS)
-            print(f"log of host {host}:\n{done.stdout}", file=sys.stderr)
+    def test_what_nobody_has_asked_for_is_there_after_a_host_was_shut_out(self):
+        silent, there, *_ = self.others_than_the_master()
+        held, path, _, reader = self.grow("grown-unseen", silent, there)
+        self.bed.part(silent)
+        try:
+            # Behind what others know, and before the end.
+            held = held[: GROWN - 20_000]
+            self.assertEqual(reader.ask("truncate", len(held)), "ok")
+            self.assertEqual(reader.ask("truncate", GROWN), "ok")
+            held += bytes(20_000)
+            self.finds(held, reader, "what was removed does not come back")
+            self.cluster.stripewise(there, "restripe", path, "--layout", LAYOUTS[0])
+            self.finds(held, reader, "after a move")
+        finally:
+            self.bed.rejoin(silent)
+        self.finds(held, self.worker(silent, path), "when it is back")
+
+    def test_regions_move_with_what_a_host_wrote_that_is_shut_out(self):
+        silent, there, *_ = self.others_than_the_master()
+        held, path, _, reader = self.grow("grown-moved", silent, there)
+        self.bed.part(silent)
+        try:
+            for layout in LAYOUTS:
+                self.cluster.stripewise(there, "restripe", path, "--layout", layout)
+            self.finds(held, reader)
+        finally:
+            self.bed.rejoin(silent)
+        self.finds(held, self.worker(silent, path))
+
+    def test_what_a_lost_master_wrote_beyond_the_size_is_there(self):
+        """Whether somebody has the file open when another is master, or it is opened later."""
+        there = self.others_than_the_master()[0]
+        master = next(host for host in range(HOSTS) if self.is_master(host))
+        open_file, _, _, reader = self.grow("grown-open", master, there)
+        closed_file, path, _, closed = self.grow("grown-closed", master, there)
+        self.assertEqual(closed.ask("close"), "ok")
+        self.bed.kill_host(master)
+        try:
+            self.finds(open_file, reader)
+            self.until("nobody forgets the host", lambda: self.forgets(there, master))
+            self.finds(closed_file, self.worker(there, path))
+            open_file += bytes(10_000)
+            self.assertEqual(reader.ask("truncate", len(open_file)), "ok")
+            self.finds(open_file, reader)
+        finally:
+            self.boot(master)
+        for name, held in (("grown-open", open_file), ("grown-closed", closed_file)):
+            self.finds(held, self.worker(master, str(self.cluster.directory / name)))
+
+    def forgets(self, there, host):
+        done = self.bed.run(there, [STRIPEWISE, "host", "forget", self.bed.names[host]], env=self.cluster.env, timeout=WAIT_SECONDS)
+        return done.returncode == 0
+
+
+class SilentOnDirectories(Growing, unittest.TestCase):
+    """The same where nobody can be shut out."""
+
+    @classmethod
+    def setUpClass(cls):
+        try:
+            cls.bed = cls.enterClassContext(beds.Bed(hosts=3))
+            cls.cluster = Cluster(cls.bed)
+        except beds.Unavailable as why:
+            raise unittest.SkipTest(str(why)) from None
+        cls.agents = [cls.cluster.start_agent(host, cls.addClassCleanup) for host in range(3)]
+
+    def test_what_a_silent_host_writes_beyond_the_size_is_read_and_not_cut(self):
+        for silent in (self.others_than_the_master()[0], next(host for host in range(3) if self.is_master(host))):
+            there = next(host for host in range(3) if host != silent)
+            held, path, writer, reader = self.grow(f"grown-{silent}", silent, there)
+            self.bed.part(silent)
+            try:
+                self.finds(held, reader, f"host {silent} is silent")
+                # It goes on, where it needs nobody.
+                more = random.Random(9).randbytes(5000)
+                self.assertEqual(writer.ask("write", len(held), len(more), 9), "ok")
+                held += more
+                self.finds(held, reader, f"host {silent} goes on")
+                self.assertEqual(reader.ask("truncate", 2 * len(held)), f"error {errno.EBUSY}")
+                self.finds(held, reader, "a refusal changes nothing")
+            finally:
+                self.bed.rejoin(silent)
+            self.until("the host does not come back", lambda: self.answers(silent))
+            self.finds(held, writer, "it is back")
+            self.finds(held, self.worker(there, path), "it is back")
+            for worker in (writer, reader):
+                self.assertEqual(worker.end(), 0)
+
+    def test_what_a_forgotten_host_wrote_beyond_the_size_is_there(self):
+        lost, there = self.others_than_the_master()
+        held, _, _, reader = self.grow("grown-forgotten", lost, there)
+        self.bed.kill_host(lost)
+        try:
+            self.finds(held, reader)
+            self.cluster.stripewise(there, "host", "forget", self.bed.names[lost])
+            held += bytes(10_000)
+            self.assertEqual(reader.ask("truncate", len(held)), "ok")
+            self.finds(held, reader)
+        finally:
+            self.boot(lost)
 
 
 if __name__ == "__main__":

@@ -116,8 +116,8 @@ class Tortured:
     def tortured(self, servers):
         seed = self.seed
         print(f"SEED={seed}", file=sys.stderr)
-        faults = sorted(torture.FAULTS, key=lambda name: (name == "osd", random.Random(f"{seed} {name}").random()))
-        # An OSD is the last of the pools' half.
+        faults = sorted(torture.FAULTS, key=lambda name: (name in torture.OF_OSDS, random.Random(f"{seed} {name}").random()))
+        # Those of OSDs are the last of the pools' half.
         faults = faults[len(faults) // 2:] if servers == "pools" else faults[: len(faults) // 2]
         try:
             with torture.on(servers, seed, SILENCE_SECONDS, TIMEOUT_SECONDS) as tortured:

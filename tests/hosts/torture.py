@@ -57,7 +57,6 @@ class Torture:
         self.cluster = Cluster(bed, *engine, ceph=ceph, host_timeout_s=timeout_s)
         self.common, self.path = pathlib.Path(bed.common), str(self.cluster.directory / "tortured")
         self.board = churn.Board(self.common / "board")
-        self.board[churn.Board.FENCES] = int(ceph is not None)
         self.agents, self.programs, self.away, self.moves = [[] for _ in range(HOSTS)], {}, set(), 0
         # Of the truncation under way.
         self.truncating = threading.Lock()
@@ -142,9 +141,9 @@ class Torture:
         listed = json.loads(self.stripewise(host, "host", "list", "--json"))["hosts"]
         return any(found["is_master"] and found["name"] == self.bed.names[host] for found in listed)
 
-    def all_answer(self):
+    def all_answer(self, hosts=HOSTS):
         listed = json.loads(self.stripewise(self.there(random), "host", "list", "--json"))["hosts"]
-        return sum(found["is_master"] or found["answers"] for found in listed) == HOSTS
+        return sum(found["is_master"] or found["answers"] for found in listed) >= hosts
 
     def master(self):
         return self.wait("a master", lambda: next((host + 1 for host in range(HOSTS) if self.is_master(host)), 0)) - 1
@@ -236,7 +235,7 @@ class Torture:
     def round(self, number, names=None):
         """One fault, and all that is asked while it lasts and after it. Returns a line that says what it was."""
         dice = random.Random(f"{self.seed} {number}")
-        possible = [name for name in FAULTS if (self.ceph or name != "osd") and (not names or name in names)]
+        possible = [name for name in FAULTS if (self.ceph or name not in OF_OSDS) and (not names or name in names)]
         name = possible[number % len(possible)] if names else dice.choice(possible)
         begun, before = time.monotonic(), (self.operations(), self.moves, self.board[churn.Board.ENDED])
         self.progress("before the fault", range(HOSTS))
@@ -245,14 +244,15 @@ class Torture:
         # One of three silent hosts is the master.
         if name in SILENCES and dice.random() < 0.3:
             host = master
-        if dice.random() < 0.5:
+        # While an OSD is down truncations fail, one after the other, and what they may have done is more than a block keeps account of.
+        if dice.random() < 0.5 and name != "osd-and-master":
             other = dice.choice([other for other in range(HOSTS) if other != host])
             early = threading.Thread(target=self.truncate, args=(other, dice.randrange(SIZE)), daemon=True)
             early.start()
         else:
             early = None
         self.note(f"round {number}: {name} of host {host}{', the master' if host == master else ''}")
-        self.board[churn.Board.MAY_FAIL] = 1 << host if name in SILENCES or name == "host" else 0
+        self.board[churn.Board.MAY_FAIL] = 1 << host if name in SILENCES or name in LOSSES else 0
         FAULTS[name](self, host, dice)
         if early is not None:
             self.wait("the end of a truncation", lambda: not early.is_alive())
@@ -339,7 +339,7 @@ class Torture:
         self.start_agent(host)
         self.start_programs(host, host_outlasts=True)
 
-    def kill_host(self, host, dice):
+    def kill_host(self, host, dice, meanwhile=lambda: None):
         self.away.add(host)
         ranks = range(host, RANKS, HOSTS)
         programs = [self.programs.pop(rank) for rank in ranks]
@@ -347,6 +347,7 @@ class Torture:
         for process in (*programs, *self.agents[host]):
             process.wait()
         try:
+            meanwhile()
             self.others_go_on(host, dice)
         finally:
             self.bed.boot(host)
@@ -402,6 +403,19 @@ class Torture:
         time.sleep(dice.random())
         self.ceph.order(f"start {osd}")
 
+    def kill_osd_and_master(self, host, dice):
+        """The master's host is lost while programs of all hosts wait for an OSD: the others have a master before it is back."""
+        osd = dice.randrange(3)
+        self.ceph.order(f"kill {osd}")
+
+        def others_take_part():
+            try:
+                self.wait("the other hosts answer while an OSD is down", lambda: self.all_answer(HOSTS - 1))
+            finally:
+                self.ceph.order(f"start {osd}")
+
+        self.kill_host(host, dice, others_take_part)
+
 
 FAULTS = {
     "agent": Torture.kill_agent,
@@ -414,7 +428,11 @@ FAULTS = {
     "cut-outbound": lambda torture, host, dice: torture.cut(host, dice, inbound=False),
     "part": Torture.part,
     "osd": Torture.kill_osd,
+    "osd-and-master": Torture.kill_osd_and_master,
 }
+OF_OSDS = ("osd", "osd-and-master")
+# Of these a host is lost with all that it alone knows.
+LOSSES = ("host", "osd-and-master")
 # Of these a host is silent. It may be shut out of pools, and where it reaches no engine, its programs' requests fail.
 SILENCES = ("stop", "cut", "cut-inbound", "cut-outbound", "part")
 

@@ -12,13 +12,17 @@ mod follower;
 mod following;
 mod links;
 mod master;
+mod own_name;
 mod watching;
 
 #[cfg(test)]
 mod many_hosts;
+#[cfg(test)]
+mod terms;
 
 use crate::agent_counts::AgentCounts;
-use crate::context::{NUMBERS_OF_A_TERM, Sharing};
+use crate::agent_lanes::{AgentLanes, Unanswered};
+use crate::context::{Context, NUMBERS_OF_A_TERM, Sharing};
 use crate::coordination::{Candidate, Coordinator, Mastership};
 use crate::engine::coordinator_of;
 use crate::host_keys::HostKeys;
@@ -29,8 +33,9 @@ use crate::lost_files::LostFiles;
 use crate::membership::{Leave, Membership};
 use crate::others::Others;
 use crate::parts::hosts::{has_left_as, leave_as};
-use crate::rmt::{KnownHosts, hosts_in, is_shut_out_in, key_record_in};
+use crate::rmt::{hosts_in, is_shut_out_in, key_record_in};
 use crate::serving::Serves as _;
+use crate::under_way::UnderWay;
 use crate::{Broker, BrokerError, BrokerHandle, BrokerOptions, guard, is_used, threads, try_guard};
 use following::{Following, Next, NotFollowed, Reached};
 use links::MasterEars;
@@ -90,6 +95,8 @@ struct Seat {
     followed: Mutex<Option<(String, Instant)>>,
     /// Until when this host does not want to be master: no other reached it when it was.
     stands_back: Mutex<Option<Instant>>,
+    under_way: Arc<UnderWay>,
+    unanswered: Unanswered,
     /// Agents of other hosts come here when this host is master.
     _listener: Arc<Listener>,
     log: Log,
@@ -105,7 +112,11 @@ impl Role {
         match self {
             Self::Master { mastership, broker, .. } => {
                 let context = broker.core.context();
-                self.is_alone() || mastership.is_lost() || context.table().is_deposed() || context.is_shut_out()
+                self.is_alone()
+                    || mastership.is_lost()
+                    || context.table().is_deposed()
+                    || context.is_shut_out()
+                    || context.is_term_used_up()
             }
             Self::Follower(following) => following.is_over(),
         }
@@ -128,6 +139,11 @@ impl Role {
         matches!(self, Self::Master { master, .. } if master.is_alone())
     }
 
+    /// Whether this host is master and has hardly any numbers of its term left.
+    fn is_term_used_up(&self) -> bool {
+        matches!(self, Self::Master { broker, .. } if broker.core.context().is_term_used_up())
+    }
+
     /// Whether I/O goes on in it although it is over, until another role is in reach.
     fn outlasts_its_master(&self) -> bool {
         matches!(self, Self::Follower(following) if !following.follower().context().is_shut_out())
@@ -140,31 +156,42 @@ impl Role {
         }
     }
 
-    /// `leaves`: the agent ends with it. `is_stopping`: it is not wanted any more.
-    fn end(self, seat: &Seat, leaves: bool, is_stopping: &dyn Fn() -> bool) -> Leave {
+    /// `leaves`: the agent ends with it.
+    fn end(self, seat: &Seat, leaves: bool) -> Leave {
         match self {
             Self::Master { master, broker, mastership } => {
                 seat.links.follow(None);
                 master.stop();
                 let mut leave = if leaves { leave_as(&broker.core, &seat.candidate.name) } else { Leave::Stays };
                 let core = Arc::clone(&broker.core);
+                if !leaves {
+                    core.agent_lanes().are_followed();
+                }
                 broker.stop();
                 if leave == Leave::Said {
-                    leave = has_left_as(&core, &seat.candidate.name);
+                    leave = has_left_as(&core, &seat.candidate.name, &seat.identity());
                 }
-                core.agent_lanes().wait_until_over(core.context().log(), is_stopping);
+                seat.close_servers(core.context(), core.agent_lanes());
                 drop(core);
                 if let Err(error) = mastership.resign() {
                     note!(seat.log, warn, %error, "the next master is elected when this one's time is over");
                 }
                 leave
             }
-            Self::Follower(following) => following.end(seat, leaves, is_stopping),
+            Self::Follower(following) => following.end(seat, leaves),
         }
     }
 }
 
 impl Seat {
+    /// A role is over; what its servers have not answered goes on.
+    fn close_servers(&self, context: &Context, lanes: &AgentLanes) {
+        if let Some(membership) = context.membership() {
+            membership.end();
+        }
+        self.unanswered.keep(&self.log, context.all_servers(), lanes);
+    }
+
     /// See [`StateDirectory::note_leaving`].
     fn note_leaving(&self, is_leaving: bool) {
         let noted = StateDirectory::open(&self.cluster.state).map(|state| state.note_leaving(is_leaving));
@@ -192,7 +219,13 @@ impl Seat {
             if let Some(Ok(role)) = reached.take().map(|reached| self.follow(reached)) {
                 return Ok(role);
             }
-            if guard(&self.stands_back).is_some_and(|end| Instant::now() < end) {
+            let namesake = self.namesake(self.coordinator.table().as_ref())?;
+            if let Some(what) = namesake {
+                // A master knows more: the other may have left since.
+                refused = refused.or_else(|| Some(Instant::now()));
+                why = what;
+                std::thread::sleep(ELECTION);
+            } else if guard(&self.stands_back).is_some_and(|end| Instant::now() < end) {
                 std::thread::sleep(ELECTION);
             } else if let Some(mastership) = self.coordinator.campaign(&self.candidate, ELECTION)? {
                 note!(self.log, info, "this host is elected master");
@@ -244,7 +277,11 @@ impl Seat {
 
     fn begin_mastership(&self, mastership: &dyn Mastership) -> Result<(Arc<Master>, BrokerHandle), BrokerError> {
         let state = StateDirectory::open(&self.cluster.state)?;
-        if is_shut_out_in(mastership.table().as_ref(), &self.candidate.name)? {
+        let agent = self.identity();
+        if let Some(what) = self.namesake(mastership.table().as_ref())? {
+            return Err(BrokerError::Coordinator { what });
+        }
+        if is_shut_out_in(mastership.table().as_ref(), &self.candidate.name, &agent)? {
             self.lose_files(&state)?;
         }
         // Without the note the next agent of this host waits until this one's time is over.
@@ -253,7 +290,7 @@ impl Seat {
         }
         let first_number = mastership.master().term << NUMBERS_OF_A_TERM;
         let mut expected = hosts_in(mastership.table().as_ref())?;
-        expected.retain(|host| *host != self.candidate.name);
+        expected.retain(|(host, _)| *host != self.candidate.name);
         let others = Arc::new(Others::new(expected, self.host_timeout, first_number, &self.counts));
         if let Some((host, heard)) = &*guard(&self.followed) {
             others.was_master(host, *heard);
@@ -277,11 +314,10 @@ impl Seat {
             membership,
             counts: Arc::clone(&self.counts),
             keys: Arc::clone(&self.keys),
+            under_way: Arc::clone(&self.under_way),
+            agent,
         };
         let broker = Broker::serve(&self.cluster, state, Arc::clone(&self.lock), self.options.clone(), Some(sharing))?;
-        broker.core.context().table().note_host(&self.candidate.name, true)?;
-        KnownHosts(broker.core.context().table()).note(&self.candidate.name, true)?;
-        broker.core.context().table().note_shut_out(&self.candidate.name, false)?;
         master.serve(&broker.core);
         Ok((master, broker))
     }
@@ -331,6 +367,10 @@ impl Agent {
             machine: machine_of(&host),
             process: std::process::id(),
             version: MESSAGES_VERSION,
+            boot: Some(format!("{:032x}", u128::from_be_bytes(host.boot))),
+            directory: Some(
+                state.run_id().map_err(|source| BrokerError::Os { action: "reading or making run/id", source })?,
+            ),
         };
         let address = hosts::address_of(coordination.listen.as_deref().unwrap_or_default()).map_err(unlinked)?;
         let links = Arc::new(MasterEars::default());
@@ -353,6 +393,8 @@ impl Agent {
             has_come: AtomicBool::new(false),
             followed: Mutex::default(),
             stands_back: Mutex::default(),
+            under_way: Arc::default(),
+            unanswered: Unanswered::default(),
             _listener: listener,
             log,
         };
@@ -421,6 +463,7 @@ impl Shared {
         let mut pause = CHECK_INTERVAL;
         while !self.is_stopping(pause) {
             pause = CHECK_INTERVAL;
+            self.seat.unanswered.close_answered();
             let mut role = guard(&self.role);
             if let Some(role) = role.as_ref().filter(|role| !role.is_over()) {
                 role.tidy();
@@ -447,8 +490,15 @@ impl Shared {
                     );
                     *guard(&self.seat.stands_back) = Some(Instant::now() + self.seat.host_timeout);
                 }
+                if ended.is_term_used_up() {
+                    note!(
+                        self.seat.log,
+                        info,
+                        "this master has numbered as many moves, truncations and admissions as one term allows; another term begins, of this host or another"
+                    );
+                }
                 note!(self.seat.log, info, "the role of this host is over");
-                ended.end(&self.seat, false, &|| *guard(&self.stopping));
+                ended.end(&self.seat, false);
             }
             match self.seat.take_role(reached, &|| *guard(&self.stopping)) {
                 Ok(next) => *role = Some(next),
@@ -473,7 +523,7 @@ impl Drop for Agent {
         // Before it is looked whether files are open: whoever has one either is seen, or sees this at its end.
         seat.note_leaving(true);
         while let Some(ending) = role.take() {
-            match ending.end(seat, true, &|| true) {
+            match ending.end(seat, true) {
                 Leave::Said => seat.note_leaving(false),
                 // Agents of a job end together: one whose master ends before it was heard follows the next, or is that.
                 Leave::Unheard if Instant::now() < deadline => {

@@ -5,11 +5,19 @@
 //!
 //! A process may ask for files only that its connection has opened, and write those only that it opened for writing. A process that dies counts as alive while
 //! operations of it are under way ([`crate::under_way`]): until then its requests are not over.
+//!
+//! # When the role of an agent is over
+//!
+//! Its lanes take no more orders, and its servers are closed. What they have not answered yet goes on ([`Unanswered`]): the process is told by whoever ends the
+//! operation, whichever role is served by then, and the next role does not take that order. It is no more than what was under way before: the process counts as inside
+//! the region until it is over, so no move or truncation passes it. A client that was shut out of a server meanwhile gets its orders back, for the present role, which does
+//! them again as another client, or refuses them.
 
 use crate::agent_counts::{AgentCounts, Io};
 use crate::connection::Client;
-use crate::context::{Context, server_in};
+use crate::context::{Context, Servers, server_in};
 use crate::log::{Log, note};
+use crate::under_way::TakenSlots;
 use crate::{guard, threads};
 use rustix::fd::OwnedFd;
 use std::collections::HashMap;
@@ -27,17 +35,28 @@ use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 const IDLE: Duration = Duration::from_secs(1);
 /// For how long operations under way are waited for at the end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
+/// The same where another role follows: those that servers answer are over by then.
+const HANDOVER_PATIENCE: Duration = Duration::from_millis(100);
 /// Of every object, as long as one host uses a cluster.
 const EPOCH: u64 = 1;
 
 /// By device and inode of its memory.
 type Key = (u64, u64);
 
-/// All lanes.
+/// All lanes of one role.
 #[derive(Default)]
 pub(crate) struct AgentLanes {
     lanes: Mutex<HashMap<Key, Arc<Served>>>,
-    stopping: AtomicBool,
+    begun: Arc<Begun>,
+    is_followed: AtomicBool,
+}
+
+/// What one role has begun.
+#[derive(Default)]
+struct Begun {
+    /// No more orders are taken.
+    is_over: AtomicBool,
+    under_way: AtomicUsize,
 }
 
 /// A lane that is served.
@@ -47,6 +66,9 @@ struct Served {
     /// The process, which does not change.
     claim: (ProcessSlot, Incarnation),
     under_way: Arc<AtomicUsize>,
+    begun: Arc<Begun>,
+    /// By all roles.
+    taken: Arc<TakenSlots>,
     /// Its connection has ended.
     ending: AtomicBool,
 }
@@ -72,12 +94,19 @@ impl AgentLanes {
             return Ok(());
         }
         let lane = AgentLane::open(file).map_err(invalid)?;
-        lane.take_over();
+        let taken = context.under_way().taken_of((key, claim));
+        {
+            let taken = guard(&taken);
+            // What another process had taken, or a role before this one whose client was shut out. What still goes on ends by itself.
+            (0..SLOTS).filter(|slot| *taken >> slot & 1 == 0).for_each(|slot| lane.reset(slot));
+        }
         let served = Arc::new(Served {
             lane,
             client: Mutex::new(Arc::clone(client)),
             claim,
             under_way: context.under_way().count_of(claim),
+            begun: Arc::clone(&self.begun),
+            taken,
             ending: AtomicBool::new(false),
         });
         let (all, working, context) = (Arc::downgrade(self), Arc::clone(&served), Arc::downgrade(context));
@@ -87,16 +116,9 @@ impl AgentLanes {
         Ok(())
     }
 
-    /// Waits, after [`Self::stop`], for what is under way still: nobody in this process may serve the lanes before that has ended, or one operation would be ended twice.
-    pub(crate) fn wait_until_over(&self, log: &Log, is_stopping: &dyn Fn() -> bool) {
-        let mut is_noted = false;
-        while !guard(&self.lanes).is_empty() && !is_stopping() {
-            if !is_noted {
-                note!(log, warn, "servers have not answered programs of this host; it takes part again when they have");
-                is_noted = true;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    /// Another role of this process follows: it does not wait for what servers do not answer.
+    pub(crate) fn are_followed(&self) {
+        self.is_followed.store(true, SeqCst);
     }
 
     /// The client's connection has ended: its thread ends, once nothing is under way.
@@ -107,16 +129,18 @@ impl AgentLanes {
         }
     }
 
-    /// Takes no more orders, and waits a while for those under way. What is left then is shut out by whoever opens its servers next.
+    /// Takes no more orders, and waits a while for those under way. What is left when the process ends is shut out by whoever opens its servers next.
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, SeqCst);
-        let end = Instant::now() + END_PATIENCE;
+        self.begun.is_over.store(true, SeqCst);
+        let patience = if self.is_followed.load(SeqCst) { HANDOVER_PATIENCE } else { END_PATIENCE };
+        let end = Instant::now() + patience;
         loop {
-            let is_over = {
+            let has_ended = {
                 let lanes = guard(&self.lanes);
                 lanes.values().for_each(|served| served.lane.interrupt_agent());
                 lanes.is_empty()
             };
+            let is_over = has_ended && self.begun.under_way.load(SeqCst) == 0;
             if is_over || Instant::now() >= end {
                 return;
             }
@@ -125,19 +149,39 @@ impl AgentLanes {
     }
 }
 
+/// Servers of roles that are over, for as long as operations go on there that they have not answered.
+#[derive(Default)]
+pub(crate) struct Unanswered(Mutex<Vec<(Arc<Servers>, Arc<Begun>)>>);
+
+impl Unanswered {
+    /// Keeps the servers if there is such an operation, of these lanes that are stopped.
+    pub(crate) fn keep(&self, log: &Log, servers: &Arc<Servers>, lanes: &AgentLanes) {
+        if lanes.begun.under_way.load(SeqCst) > 0 {
+            note!(log, warn, "servers have not answered programs of this host, which takes its next role meanwhile");
+            guard(&self.0).push((Arc::clone(servers), Arc::clone(&lanes.begun)));
+        }
+    }
+
+    /// Closes those that have answered all.
+    pub(crate) fn close_answered(&self) {
+        let answered: Vec<_> = guard(&self.0).extract_if(.., |(_, begun)| begun.under_way.load(SeqCst) == 0).collect();
+        // Without the lock: a connection may take a while to close.
+        drop(answered);
+    }
+}
+
 impl Served {
     /// The thread's life.
     fn work(self: &Arc<Self>, key: Key, all: &Weak<AgentLanes>, context: &Weak<Context>) {
         loop {
             let (Some(lanes), Some(context)) = (all.upgrade(), context.upgrade()) else { return };
-            let is_stopping = lanes.stopping.load(SeqCst);
+            let is_stopping = self.begun.is_over.load(SeqCst);
             let seen = self.lane.submitted();
             if is_stopping || self.ending.load(SeqCst) {
                 // Whoever finds no lane left may start a successor, which needs the lock that the context keeps.
                 drop(context);
                 let mut lanes = guard(&lanes.lanes);
-                let is_ending = is_stopping || self.ending.load(SeqCst);
-                if is_ending && self.under_way.load(SeqCst) == 0 {
+                if is_stopping || self.ending.load(SeqCst) && self.under_way.load(SeqCst) == 0 {
                     lanes.remove(&key);
                     return;
                 }
@@ -148,10 +192,10 @@ impl Served {
             drop(lanes);
             let mut has_begun = false;
             for slot in (0..SLOTS).filter(|slot| self.lane.is_submitted(*slot)) {
-                self.under_way.fetch_add(1, SeqCst);
-                match self.lane.take(slot) {
+                self.count_one();
+                match self.take(slot) {
                     None => {
-                        self.under_way.fetch_sub(1, SeqCst);
+                        self.count_off();
                         continue;
                     }
                     Some(Ok(order)) if context.lost().has(order.file, self.claim) => {
@@ -171,9 +215,51 @@ impl Served {
         }
     }
 
-    fn complete(&self, slot: usize, result: Result<u64, Failure>) {
-        self.lane.complete(slot, &result);
+    fn count_one(&self) {
+        self.under_way.fetch_add(1, SeqCst);
+        self.begun.under_way.fetch_add(1, SeqCst);
+    }
+
+    /// Last: from here on the servers may be closed.
+    fn count_off(&self) {
         self.under_way.fetch_sub(1, SeqCst);
+        self.begun.under_way.fetch_sub(1, SeqCst);
+    }
+
+    /// Takes an order.
+    fn take(&self, slot: usize) -> Option<Result<Order, Failure>> {
+        let mut taken = guard(&self.taken);
+        // The next role has looked at what is taken, or does so later.
+        if self.begun.is_over.load(SeqCst) {
+            return None;
+        }
+        let order = self.lane.take(slot)?;
+        *taken |= 1 << slot;
+        Some(order)
+    }
+
+    fn complete(&self, slot: usize, result: Result<u64, Failure>) {
+        let mut taken = guard(&self.taken);
+        let wake = self.lane.complete(slot, &result);
+        *taken &= !(1 << slot);
+        drop(taken);
+        drop(wake);
+        self.count_off();
+    }
+
+    /// The order was not done, and is there for the next role, or for the present one if this is over.
+    fn leave(&self, slot: usize) {
+        let mut taken = guard(&self.taken);
+        *taken &= !(1 << slot);
+        let is_over = self.begun.is_over.load(SeqCst);
+        if is_over {
+            self.lane.reset(slot);
+        }
+        drop(taken);
+        if is_over {
+            self.lane.interrupt_agent();
+        }
+        self.count_off();
     }
 
     /// The same of what a server answered, which is counted if `io` says so. `is_shared`: where the host was shut out the next agent here does it again, or refuses it.
@@ -188,7 +274,7 @@ impl Served {
             counts.note_io(server, io, result.as_ref().ok().copied());
         }
         match result {
-            Err(ServerError::ShutOut { .. }) if is_shared => drop(self.under_way.fetch_sub(1, SeqCst)),
+            Err(ServerError::ShutOut { .. }) if is_shared => self.leave(slot),
             result => self.complete(slot, result.map_err(failure_of)),
         }
     }
@@ -201,12 +287,12 @@ impl Served {
 
     /// On a thread of its own, so that other orders of the process go on.
     fn sync(self: &Arc<Self>, context: &Arc<Context>, slot: usize, server: ServerId, object: ObjectName) {
-        let (served, context) = (Arc::clone(self), Arc::clone(context));
+        let (served, servers, is_shared) = (Arc::clone(self), Arc::clone(context.all_servers()), context.is_shared());
+        let counts = Arc::clone(context.counts());
         let run = move || {
-            let (result, is_shared) = (sync(&context, server, object), context.is_shared());
-            let counts = Arc::clone(context.counts());
+            let result = sync(&servers, server, object);
             // What ends the lanes waits for this one before the servers are closed.
-            drop(context);
+            drop(servers);
             served.end(slot, result, is_shared, Some((&counts, server, Io::Sync)));
         };
         if let Err(error) = threads::spawn("stripewise-sync", run) {
@@ -262,8 +348,8 @@ fn transfer_of(ask: Ask) -> Option<Io> {
 }
 
 /// Makes an object durable, however long its disks take.
-fn sync(context: &Context, server: ServerId, object: ObjectName) -> Result<u64, ServerError> {
-    server_in(context.servers(), server)?.sync(Handle::Named(object)).map(|()| 0)
+fn sync(servers: &Servers, server: ServerId, object: ObjectName) -> Result<u64, ServerError> {
+    server_in(servers, server)?.sync(Handle::Named(object)).map(|()| 0)
 }
 
 /// What the process is told. Its own words name the server.
@@ -279,3 +365,6 @@ fn failure_of(error: ServerError) -> Failure {
         | ServerError::Os { .. }) => Failure::Other(other.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests;

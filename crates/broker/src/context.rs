@@ -1,6 +1,7 @@
 //! What every part of the broker needs: the cluster and its servers, the state directory, the mapping table, and who is alive.
 
 use crate::agent_counts::AgentCounts;
+use crate::agent_identity::AgentIdentity;
 use crate::by_agent;
 use crate::host_keys::HostKeys;
 use crate::log::Log;
@@ -14,8 +15,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stripewise_layout::{Cluster, FileId, Server, ServerId};
-use stripewise_store::protocol::{ReadCost, Refusal};
+use stripewise_layout::{Cluster, Coordinator, FileId, Server, ServerId};
+use stripewise_store::protocol::{Refusal, RequestCost};
 use stripewise_store::server::emulated::is_emulated;
 use stripewise_store::server::stations::Stations;
 use stripewise_store::server::watched::WatchedServer;
@@ -26,6 +27,12 @@ use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
 
 /// Bits of the numbers that one master gives to truncations, turns and admissions; above them is its term.
 pub(crate) const NUMBERS_OF_A_TERM: u32 = 24;
+/// So many numbers are left when a master gives its role up: they are for what is under way until it has. Numbers of the next term would not be higher
+/// than those beyond the last.
+pub(crate) const LAST_NUMBERS: u64 = 1 << 20;
+
+/// In the order of cluster.toml.
+pub(crate) type Servers = Vec<Box<dyn ObjectStore>>;
 
 /// What a cluster of many hosts shares.
 pub(crate) struct Sharing {
@@ -37,6 +44,10 @@ pub(crate) struct Sharing {
     pub(crate) membership: Arc<Membership>,
     pub(crate) counts: Arc<AgentCounts>,
     pub(crate) keys: Arc<HostKeys>,
+    /// Of all roles of this agent.
+    pub(crate) under_way: Arc<UnderWay>,
+    /// Who this agent is.
+    pub(crate) agent: AgentIdentity,
 }
 
 /// Shared by all parts; nothing in it changes but the table.
@@ -46,12 +57,13 @@ pub(crate) struct Context {
     log: Log,
     boot: [u8; 16],
     table: Table,
-    servers: Vec<Box<dyn ObjectStore>>,
+    servers: Arc<Servers>,
     processes: &'static Processes,
     /// Of emulated servers.
     stations: Option<OwnedFd>,
     /// By server.
-    read_costs: Vec<ReadCost>,
+    read_costs: Vec<RequestCost>,
+    write_costs: Vec<RequestCost>,
     quiet_after: Option<Duration>,
     steps: Option<StepHook>,
     under_way: Arc<UnderWay>,
@@ -64,6 +76,8 @@ pub(crate) struct Context {
     counts: Arc<AgentCounts>,
     /// Of a cluster of many hosts.
     keys: Option<Arc<HostKeys>>,
+    /// Of a cluster of many hosts.
+    agent: Option<AgentIdentity>,
     /// Calls of servers that may yet change what programs use hold it as well.
     _lock: Arc<BrokerLock>,
 }
@@ -86,12 +100,14 @@ impl Context {
         let stations =
             if emulated { Some(Stations::establish_at(state.run(), "stations", cluster.servers.len())?) } else { None };
         let membership = sharing.as_ref().map(|sharing| Arc::clone(&sharing.membership));
-        let servers = watched_servers(cluster, &lock, &options, membership.as_ref());
+        let servers = Arc::new(watched_servers(cluster, &lock, &options, membership.as_ref()));
         let (others, first_number) =
             sharing.as_ref().map_or((None, 0), |sharing| (sharing.others.clone(), sharing.first_number));
         let counts = sharing.as_ref().map(|sharing| Arc::clone(&sharing.counts));
         let counts = counts.unwrap_or_else(|| Arc::new(AgentCounts::new(cluster.servers.len(), Arc::default())));
         let keys = sharing.as_ref().map(|sharing| Arc::clone(&sharing.keys));
+        let agent = sharing.as_ref().map(|sharing| sharing.agent.clone());
+        let under_way = sharing.as_ref().map(|sharing| Arc::clone(&sharing.under_way)).unwrap_or_default();
         let is_shared = options.shared || sharing.is_some();
         if sharing.is_some() {
             let_devices_differ();
@@ -107,11 +123,12 @@ impl Context {
             id: cluster.id.clone(),
             servers: cluster.servers.iter().map(|server| server.name.clone()).collect(),
         })?;
-        let read_cost = |(number, server): (usize, &Server)| {
-            let measured = options.read_costs.get(number).copied().flatten();
-            measured.unwrap_or_else(|| ReadCost::usual(server.class))
+        let costs = |measured: &[Option<RequestCost>]| {
+            let measured = |number: usize| measured.get(number).copied().flatten();
+            let servers = cluster.servers.iter().enumerate();
+            servers.map(|(number, server)| measured(number).unwrap_or(RequestCost::usual(server.class))).collect()
         };
-        let read_costs = cluster.servers.iter().enumerate().map(read_cost).collect();
+        let (read_costs, write_costs) = (costs(&options.read_costs), costs(&options.write_costs));
         let lost = LostFiles::load(&state, processes);
         let (cluster, boot, steps) = (cluster.clone(), host.boot, options.steps);
         Ok(Self {
@@ -124,9 +141,10 @@ impl Context {
             processes,
             stations,
             read_costs,
+            write_costs,
             quiet_after: options.quiet_after,
             steps,
-            under_way: Arc::default(),
+            under_way,
             is_shared,
             others,
             first_number,
@@ -134,6 +152,7 @@ impl Context {
             lost,
             counts,
             keys,
+            agent,
             _lock: lock,
         })
     }
@@ -163,6 +182,17 @@ impl Context {
         self.others.is_some().then_some(self.first_number >> NUMBERS_OF_A_TERM)
     }
 
+    /// Whether this master is to give its role up because it has given out most numbers of its term; the next term has others.
+    pub(crate) fn is_term_used_up(&self) -> bool {
+        let last = self.others.as_ref().map_or(self.first_number, |others| others.last_turn());
+        last.saturating_sub(self.first_number) >= (1 << NUMBERS_OF_A_TERM) - LAST_NUMBERS
+    }
+
+    /// After which a host counts as silent, and for which no host is held up for another; `None`: the cluster has one host.
+    pub(crate) fn host_timeout(&self) -> Option<Duration> {
+        self.cluster.coordinator.as_ref().map(Coordinator::host_timeout)
+    }
+
     /// What this process counts.
     pub(crate) fn counts(&self) -> &Arc<AgentCounts> {
         &self.counts
@@ -176,6 +206,11 @@ impl Context {
     /// This host as one that shares servers; `None`: the cluster has one host.
     pub(crate) fn membership(&self) -> Option<&Membership> {
         self.membership.as_deref()
+    }
+
+    /// Who this agent is; `None`: the cluster has one host.
+    pub(crate) fn agent(&self) -> Option<&AgentIdentity> {
+        self.agent.as_ref()
     }
 
     /// Files of which programs here still use memory that is none any more.
@@ -214,6 +249,11 @@ impl Context {
         &self.servers
     }
 
+    /// The same, for whoever needs them for longer than this.
+    pub(crate) fn all_servers(&self) -> &Arc<Servers> {
+        &self.servers
+    }
+
     pub(crate) fn processes(&self) -> &'static Processes {
         self.processes
     }
@@ -235,8 +275,13 @@ impl Context {
     }
 
     /// What reads take, by server.
-    pub(crate) fn read_costs(&self) -> &[ReadCost] {
+    pub(crate) fn read_costs(&self) -> &[RequestCost] {
         &self.read_costs
+    }
+
+    /// What writes take, by server.
+    pub(crate) fn write_costs(&self) -> &[RequestCost] {
+        &self.write_costs
     }
 
     /// How long a disk must be left alone before its logs are written back, where that is not as usual.
@@ -277,6 +322,15 @@ impl Context {
 
     pub(crate) fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
         self.processes.is_alive(slot, incarnation) || self.under_way.is_any_of(slot, incarnation)
+    }
+}
+
+impl Drop for Context {
+    /// Also where the role did not begin.
+    fn drop(&mut self) {
+        if let Some(membership) = &self.membership {
+            membership.end();
+        }
     }
 }
 

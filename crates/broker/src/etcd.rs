@@ -34,7 +34,7 @@ mod store;
 mod watch;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use client::{EtcdOptions, TlsFiles};
 pub use election::EtcdCoordinator;

@@ -6,7 +6,11 @@
 //!
 //! 1. The table says, durably, that the host is shut out and that what it has open is closed.
 //! 2. Every server shuts its agent out. From here on nothing that the host sends takes effect, however late it comes.
-//! 3. The host counts no more ([`Others::departs`]). Moves under way are given up, since nobody has its marks; they begin again, and copy everything.
+//! 3. The host counts no more ([`Others::departs`]). Moves under way are given up, since nobody has its marks; they begin again, and copy everything. How long the host
+//!    has made its files their objects tell, which are asked before anything goes by the size ([`crate::sizes`]).
+//!
+//! Where objects do not tell that, because an earlier truncation left something over in them, the host is not shut out: only it knows, and what it was told
+//! is written would be lost.
 //!
 //! A host that fails in the middle of this, or a master, leaves a host that may have its files open and is to be told that it has not: it is shut out again when its
 //! answer is needed.
@@ -19,12 +23,13 @@
 use crate::context::Context;
 use crate::log::note;
 use crate::others::{Others, alone};
+use crate::sizes;
 use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{Operation, ServerError, capabilities_by_agent};
 
 /// Whether a host can be shut out of all servers of the cluster.
-fn can_fence(context: &Context) -> bool {
+pub(crate) fn can_fence(context: &Context) -> bool {
     let can = |capabilities: stripewise_store::server::Capabilities| capabilities.fences_hosts;
     context.cluster().servers.iter().all(|server| capabilities_by_agent(&server.url).is_some_and(can))
 }
@@ -60,12 +65,21 @@ pub(crate) fn shut_out_forgotten(context: &Context, others: &Others, host: &str)
     if others.answers(host) {
         return Ok(false);
     }
-    context.table().note_shut_out(host, true)?;
+    context.table().note_shut_out(host)?;
     // If it is just coming back, it comes once more and is told.
     others.begins_to_shut_out(host);
-    context.table().note_host(host, false)?;
+    context.table().note_host(host, None)?;
     others.departs(host);
     Ok(true)
+}
+
+/// Another machine has the name of a host that may have files open, and wants to take part. It can once that host is shut out, if that is silent and servers can
+/// do so.
+pub(crate) fn shut_out_for_namesake(context: &Context, others: &Others, host: &str) -> Result<(), Refusal> {
+    if !can_fence(context) || !others.is_host_silent(host) || alone::wait_whether_alone(others) {
+        return Ok(());
+    }
+    shut_out(context, others, host, Why::Silent).map(drop)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,7 +95,16 @@ fn shut_out(context: &Context, others: &Others, host: &str, why: Why) -> Result<
     if !is_gone {
         return Ok(false);
     }
-    context.table().note_shut_out(host, true)?;
+    // A person who says that it is gone gives up what it alone knew.
+    if why == Why::Silent
+        && let Some(file) = sizes::unclear_file(context, others, host)?
+    {
+        let holder = format!(
+            "host {host}, which does not answer and is not shut out: an unfinished truncation has left bytes on servers, so only the host knows how long file {file} is. If it is gone for good, `stripewise host forget {host}`"
+        );
+        return Err(Refusal::Busy { file, holder });
+    }
+    context.table().note_shut_out(host)?;
     // Before the servers are asked, however many of them do it.
     let admission = others.begins_to_shut_out(host);
     context.step("fence: noted");
@@ -92,7 +115,7 @@ fn shut_out(context: &Context, others: &Others, host: &str, why: Why) -> Result<
         Refusal::from(error)
     })?;
     context.step("fence: shut out");
-    context.table().note_host(host, false)?;
+    context.table().note_host(host, None)?;
     others.departs(host);
     context.counts().note_fenced_host();
     note!(

@@ -33,6 +33,7 @@
 //! | `file_memory` | `FileMemory` | a file's shared memory: made, taken over, handed out |
 //! | `quiescing` | `Quiescing` | nobody does I/O on a region or a file, or everybody marks it |
 //! | `describing`, `objects` | `Describing`, `Objects` | servers are told of layouts; objects as their owner |
+//! | `sizes` | | how long a file is by its objects, where a host cannot be asked |
 //! | `files` | `Files` | the files that are loaded |
 //! | `occupancy` | `Occupancy` | what objects occupy on servers |
 //! | `discards` | `Discards` | objects that belong to no region, and their freeing |
@@ -64,6 +65,7 @@
 mod accesses;
 mod agent;
 mod agent_counts;
+mod agent_identity;
 mod agent_lanes;
 // A fixture of the integration tests, which name this crate, serves unit tests too.
 #[cfg(test)]
@@ -132,6 +134,7 @@ mod scratch;
 mod search;
 mod service;
 mod serving;
+mod sizes;
 mod standing;
 mod table;
 mod threads;
@@ -150,7 +153,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Cluster, ServerUrl};
-use stripewise_store::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
+use stripewise_store::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, Refusal, RequestCost};
 use stripewise_store::server::stations::StationsError;
 use stripewise_store::server::watched::Patience;
 use stripewise_store::server::{ObjectStore, ServerError};
@@ -237,8 +240,10 @@ pub struct BrokerOptions {
     pub idle_after: Option<Duration>,
     /// How long programs must have left a disk alone before what its logs of fragments are newer in is written back; 50 ms unless given.
     pub quiet_after: Option<Duration>,
-    /// What reads were measured to take, by server; [`ReadCost::usual`] where nothing is given.
-    pub read_costs: Vec<Option<ReadCost>>,
+    /// What reads were measured to take, by server; [`RequestCost::usual`] where nothing is given.
+    pub read_costs: Vec<Option<RequestCost>>,
+    /// The same of writes.
+    pub write_costs: Vec<Option<RequestCost>>,
     /// How long calls of servers are waited for.
     pub patience: Patience,
     /// Whether programs are told that other hosts use the cluster too.

@@ -2,10 +2,11 @@
 //!
 //! A file is loaded when it is first asked for. Its shared memory in `run/` is taken over if it is of this boot, since processes may be using it; then
 //! its size is the truth. Otherwise nobody can be using it: it is built again from the table, and objects are cut to the durable
-//! size. What a predecessor committed but did not publish is published now.
+//! size, or have it raised ([`crate::sizes`]). What a predecessor committed but did not publish is published now.
 
 use crate::context::Context;
 use crate::describing::{Describing, servers_of};
+use crate::fencing;
 use crate::file_memory::FileMemory;
 use crate::files::Load;
 use crate::fragments::FragmentLogs;
@@ -134,8 +135,8 @@ impl Loader {
         // An absent server does not keep the file from being used: what it was to cut is noted.
         let truncated = match inner.record.truncating_to_bytes {
             Some(size) => self.truncation.finish_truncation(managed, &mut inner, &mut work, size, || {}),
-            // What lies beyond the size may be what another host has written and not told yet.
-            None if is_new && !self.context.is_elsewhere(file) => {
+            // What lies beyond the size may be what another host has written and not told yet, or one that was lost.
+            None if is_new && !self.context.is_elsewhere(file) && !self.keeps_what_was_lost(&inner) => {
                 self.truncation.truncate_leftovers(managed, &mut inner, &mut work)
             }
             None => Ok(()),
@@ -166,6 +167,12 @@ impl Loader {
             self.replicas.watch_for_idleness(file);
         }
         Ok(())
+    }
+
+    /// Whether the servers hold what hosts wrote that were lost, and nothing beyond the size that was removed: then they are asked how long the file is when somebody
+    /// needs the size ([`crate::sizes`]). Directories may have lost a truncation that was not synced.
+    fn keeps_what_was_lost(&self, inner: &Inner) -> bool {
+        self.context.others().is_some() && fencing::can_fence(&self.context) && !inner.record.has_leftovers
     }
 
     /// After a power failure, objects that were made and never synced may be gone, though the table names them. What they held was never

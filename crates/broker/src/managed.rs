@@ -39,6 +39,8 @@ pub(crate) struct Managed {
     pub(crate) truncations: AtomicU64,
     /// Of such a file: raised whenever a region is recalled from hosts, so that what they were told before is told from what they are told later.
     pub(crate) recalls: AtomicU64,
+    /// Of such a file: when its objects were asked last how long it is. See [`crate::sizes`].
+    pub(crate) sizes_as_of: AtomicU64,
     /// Servers that may hold anything of the file, if this broker made it; `None`: any may.
     reached: Mutex<Option<BTreeSet<ServerId>>>,
     pub(crate) inner: Mutex<Inner>,
@@ -50,6 +52,7 @@ impl Managed {
         let is_truncation_unknown = AtomicBool::new(false);
         let (reached, inner) = (Mutex::new(None), Mutex::new(inner));
         let (truncations, recalls) = (AtomicU64::new(0), AtomicU64::new(0));
+        let sizes_as_of = AtomicU64::new(0);
         Self {
             file,
             control,
@@ -60,6 +63,7 @@ impl Managed {
             is_truncation_unknown,
             truncations,
             recalls,
+            sizes_as_of,
             reached,
             inner,
         }

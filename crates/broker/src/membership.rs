@@ -4,8 +4,8 @@
 //! admission, and refuses one that is not above the number by which the host was shut out last. So an agent that was stopped, and goes on after the
 //! others went on without it, opens nothing any more before it was admitted again.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Who opens servers.
 pub(crate) struct Membership {
@@ -13,17 +13,33 @@ pub(crate) struct Membership {
     is_master: bool,
     /// 0: not admitted.
     admission: AtomicU64,
+    is_over: AtomicBool,
 }
 
 impl Membership {
     /// The master's: `first_number` is higher than whatever a master before it gave out.
     pub(crate) fn of_master(host: &str, first_number: u64) -> Self {
-        Self { host: host.to_owned(), is_master: true, admission: AtomicU64::new(first_number) }
+        Self::new(host, true, first_number)
     }
 
     /// Of a host that has yet to be admitted.
     pub(crate) fn of_follower(host: &str) -> Self {
-        Self { host: host.to_owned(), is_master: false, admission: AtomicU64::new(0) }
+        Self::new(host, false, 0)
+    }
+
+    fn new(host: &str, is_master: bool, admission: u64) -> Self {
+        let (admission, is_over) = (AtomicU64::new(admission), AtomicBool::new(false));
+        Self { host: host.to_owned(), is_master, admission, is_over }
+    }
+
+    /// The role is over. A server that is being opened since, for an operation that waits for it, is not opened: by now the host may be another client there, and
+    /// have been shut out in between.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, SeqCst);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(SeqCst)
     }
 
     pub(crate) fn admit(&self, admission: u64) {

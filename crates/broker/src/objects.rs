@@ -7,7 +7,8 @@ use std::sync::Arc;
 use stripewise_layout::{Layout, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{
-    ObjectHandle, ObjectName, ObjectStore, OpenMode, Operation, Outcome, Ownership, ServerError,
+    ObjectHandle, ObjectName, ObjectStore, OpenMode, Operation, Outcome, Ownership, ServerError, Syncing,
+    capabilities_by_agent,
 };
 
 /// Objects on servers.
@@ -100,6 +101,8 @@ impl Context {
         ownership: Ownership,
     ) -> Result<(), Refusal> {
         let read_only = OpenMode { writable: false, direct: false };
+        // Servers on which that is done by now are not waited for.
+        let objects: Vec<_> = objects.iter().filter(|(server, _)| !self.syncs_by_itself(*server)).copied().collect();
         for some in objects.chunks(MAX_OPEN) {
             let opened = self
                 .perform_together(some.iter().map(|(server, object)| (*server, Operation::Open(*object, read_only))));
@@ -114,6 +117,13 @@ impl Context {
             self.perform_together(syncs).into_iter().try_for_each(|outcome| outcome.map(drop))?;
         }
         Ok(())
+    }
+
+    /// Whether what the server has answered is durable.
+    fn syncs_by_itself(&self, server: ServerId) -> bool {
+        let listed = self.cluster().servers.get(usize::from(server.0));
+        let capabilities = listed.and_then(|server| capabilities_by_agent(&server.url));
+        capabilities.is_some_and(|capabilities| capabilities.syncing == Syncing::Nothing)
     }
 
     /// Truncates these objects of one owner, who may truncate what the mode does not let the owner write. One result for each.

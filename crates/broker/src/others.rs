@@ -8,8 +8,10 @@
 //! ([`crate::fencing`]), and it counts no more: it *departs*. What was under way with it at that time is given up.
 
 pub(crate) mod alone;
+pub(crate) mod namesakes;
 
 use crate::agent_counts::AgentCounts;
+use crate::agent_identity::AgentIdentity;
 use crate::guard;
 use crate::host_messages::{FromAgent, Known, ToAgent, decode, encode};
 use std::collections::BTreeMap;
@@ -43,6 +45,11 @@ pub(crate) trait Line: Send + Sync {
     /// When anything came over it last; of a host that lives and can be reached that is at most about a second ago.
     fn last_heard(&self) -> Instant;
 
+    /// Whose agent is at its other end, if that is known.
+    fn identity(&self) -> AgentIdentity {
+        AgentIdentity::default()
+    }
+
     /// Ends the line. The host comes back over another, and says again what it holds.
     fn end(&self);
 }
@@ -50,6 +57,8 @@ pub(crate) trait Line: Send + Sync {
 /// The way to a host, as far as there is one.
 struct Link {
     line: Option<Arc<dyn Line>>,
+    /// Whose this or the last line is.
+    agent: AgentIdentity,
     /// Since when there is no line, if there is none.
     lost: Instant,
     /// It was the master before this one.
@@ -95,13 +104,13 @@ impl Others {
     /// Those of `expected` were there under the last master. `timeout`: after which a host counts as silent. Files are shut in turns that are numbered from
     /// `first_turn` on.
     pub(crate) fn new(
-        expected: impl IntoIterator<Item = String>,
+        expected: impl IntoIterator<Item = (String, AgentIdentity)>,
         timeout: Duration,
         first_turn: u64,
         counts: &Arc<AgentCounts>,
     ) -> Self {
-        let link = || Link { line: None, lost: Instant::now(), was_master: false, has_come: false };
-        let seats = Seats::new(expected.into_iter().map(|host| (host, link())), first_turn);
+        let link = |agent| Link { line: None, agent, lost: Instant::now(), was_master: false, has_come: false };
+        let seats = Seats::new(expected.into_iter().map(|(host, agent)| (host, link(agent))), first_turn);
         Self {
             seats: Mutex::new(seats),
             changed: Condvar::new(),
@@ -119,7 +128,8 @@ impl Others {
 
     /// A host is there, with these files open.
     pub(crate) fn holds(&self, host: &str, line: Arc<dyn Line>, files: Vec<FileId>) {
-        let link = Link { line: Some(line), lost: Instant::now(), was_master: false, has_come: true };
+        let agent = line.identity();
+        let link = Link { line: Some(line), agent, lost: Instant::now(), was_master: false, has_come: true };
         guard(&self.seats).holds(host.to_owned(), link, files);
         self.changed.notify_all();
     }
@@ -388,12 +398,12 @@ impl Others {
         decode(&answer).map_err(Some)
     }
 
-    /// The longest that a host but `except` knows of the file; sizes from before cut number `truncations` say nothing. What a host that does not answer
-    /// has promised to anybody it has told before.
-    pub(crate) fn size_of(&self, file: FileId, except: Option<&str>, truncations: u64) -> u64 {
+    /// The longest that a host but `except` knows of the file; sizes from before cut number `truncations` say nothing. With what is said of a host that does not
+    /// answer, if there is one: its programs may have been told of more ([`crate::sizes`]).
+    pub(crate) fn size_of(&self, file: FileId, except: Option<&str>, truncations: u64) -> (u64, Option<Refusal>) {
         self.wait_for_lines(file, except);
         let answers = self.ask_all(file, except, &ToAgent::Size { file }, Duration::ZERO);
-        longest(answers.iter().flatten(), truncations)
+        (longest(answers.iter().flatten(), truncations), answers.into_iter().find_map(Result::err))
     }
 
     /// Lets no host begin I/O on the file and waits until what is under way has ended; returns the longest that one knows of the file. All stay shut until
@@ -500,13 +510,13 @@ mod tests {
         Arc::new(AgentCounts::new(0, Arc::default()))
     }
 
-    fn others(expected: &[&str]) -> Others {
-        Others::new(expected.iter().map(|host| (*host).to_owned()), EVER, 0, &counts())
+    fn others(expected: &[&str], timeout: Duration) -> Others {
+        Others::new(expected.iter().map(|host| ((*host).to_owned(), AgentIdentity::default())), timeout, 0, &counts())
     }
 
     #[test]
     fn the_last_master_is_not_waited_for_at_the_start_and_may_have_any_file_all_the_same() {
-        let others = others(&["h0", "h1"]);
+        let others = others(&["h0", "h1"], EVER);
         others.was_master("h0", Instant::now());
         others.holds("h1", Arc::new(Silent(1)), Vec::new());
         assert_eq!(others.wait_for_expected(), ["h0"]);
@@ -520,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_host_is_silent_from_when_it_was_heard_last() {
-        let others = Others::new(["h0".to_owned(), "h1".to_owned()], Duration::from_secs(5), 0, &counts());
+        let others = others(&["h0", "h1"], Duration::from_secs(5));
         let long_ago = Instant::now().checked_sub(Duration::from_secs(5));
         let Some(long_ago) = long_ago else { return eprintln!("SKIPPED: the machine was booted a moment ago") };
         let file = FileId(7);

@@ -136,7 +136,8 @@ impl Regions {
     fn new(cluster: &Cluster, base: &Base, idle_after: Option<Duration>) -> Result<Self, BrokerError> {
         let discards =
             Arc::new(Discards::new(&base.context, &base.capacity, &base.quiescing, &base.files, &base.objects));
-        let throttle = Throttle::new(cluster, base.context.devices()?, base.context.read_costs())
+        let costs = (base.context.read_costs(), base.context.write_costs());
+        let throttle = Throttle::new(cluster, base.context.devices()?, costs)
             .map_err(|error| BrokerError::Cluster { what: error.to_string() })?;
         let throttle = Arc::new(throttle);
         let idle = Arc::new(Idle::new(idle_after));
@@ -331,10 +332,11 @@ impl Parts {
         &self.regions.fragments
     }
 
-    /// See [`Recovery::recover`].
+    /// See [`Recovery::recover`]. Programs are served from then on.
     pub(crate) fn recover(&self) -> Result<Vec<String>, BrokerError> {
         let cleaned = self.recovery.recover()?;
         self.show_min_sizes();
+        hosts::note_own_host(&self.base.context)?;
         Ok(cleaned)
     }
 

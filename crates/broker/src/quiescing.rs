@@ -34,7 +34,7 @@ use stripewise_store::shared::marking::{Motion, chunks_of};
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::slots::Use;
 
-/// How long a truncation waits for I/O in flight before it gives up.
+/// How long a truncation waits for I/O in flight before it gives up, on a cluster of one host.
 const FILE_PATIENCE: Duration = Duration::from_secs(60);
 /// When I/O takes so long, its servers are asked whether they answer.
 const LONG: Duration = Duration::from_secs(1);
@@ -176,26 +176,33 @@ impl Quiescing {
 
     /// Process `slot`, for a sentence on why something waits.
     pub(crate) fn stuck(&self, slot: ProcessSlot) -> String {
-        format!("process {}, whose I/O does not end", self.host.process_id(slot))
+        let host = self.context.membership().map_or_else(String::new, |own| format!(" of host {}", own.host()));
+        format!("process {}{host}, whose I/O does not end", self.host.process_id(slot))
     }
 
-    /// Waits until no living process has I/O in flight on the file; the gate is shut. An error: it does not end, above all where a server does not answer.
-    pub(crate) fn drain(&self, managed: &Managed) -> Result<(), Refusal> {
-        self.drain_until(managed, &|| false)
-    }
-
-    /// The same, unless it `is_over` before.
-    pub(crate) fn drain_until(&self, managed: &Managed, is_over: &dyn Fn() -> bool) -> Result<(), Refusal> {
+    /// Waits until no living process has I/O in flight on the file, unless it `is_over` before; the gate has been shut `since` then. An error: it does not
+    /// end, above all where a server does not answer.
+    pub(crate) fn drain_file(
+        &self,
+        managed: &Managed,
+        since: Instant,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), Refusal> {
         let uses = self.inside(managed, RegionIndex(0), RegionIndex(MAX_REGIONS - 1));
+        let host_timeout = self.context.host_timeout();
+        let patience = host_timeout.map_or(Patience { all: FILE_PATIENCE, stopped: None }, |timeout| {
+            patience_among_hosts(timeout, since.elapsed())
+        });
         let (mut asked, mut silent) = (Instant::now(), Ok(()));
         let mut ask = |uses: &[Use]| {
-            if asked.elapsed() > LONG {
+            // The answer may take as long as hosts may be held up.
+            if host_timeout.is_none() && asked.elapsed() > LONG {
                 silent = self.ask_servers_of(managed, uses);
                 asked = Instant::now();
             }
             silent.is_err() || is_over()
         };
-        let waited = self.wait(managed, uses, Patience { all: FILE_PATIENCE, stopped: None }, &mut ask);
+        let waited = self.wait(managed, uses, patience, &mut ask);
         silent?;
         match waited.stuck {
             None => Ok(()),
@@ -304,6 +311,14 @@ impl Quiescing {
     pub(crate) fn is_changing(&self, file: FileId) -> bool {
         self.context.is_changing(file)
     }
+}
+
+/// Of I/O on a whole file, when that has been shut on all hosts for so long: nobody is held up for longer than the host timeout. The rest of that is for the
+/// answer to the master, which waits as long for it and would otherwise take the host for one that does not answer.
+fn patience_among_hosts(timeout: Duration, shut_for: Duration) -> Patience {
+    let all = (timeout - timeout / 10).saturating_sub(shut_for);
+    // Whoever finds the gate shut shows for a moment, too.
+    Patience { all: all.max(STOPPED_PATIENCE), stopped: Some(STOPPED_PATIENCE) }
 }
 
 /// See [`Quiescing::wait`].

@@ -22,11 +22,11 @@
 //! | `m` directory | [`Placement`] of new files below a managed directory |
 //! | `e` path | [`Placement`] of a file that a plan expects |
 //! | `x` path | list of [`WantedReplicas`] of such a file |
-//! | `a` host | [`HostRecord`]: another host of the cluster may have files open |
-//! | `d` host | [`HostRecord`]: the host was shut out of the servers, and what it had open is closed |
+//! | `a` host | [`HostRecord`]: another host of the cluster may have files open; its last agent |
+//! | `d` host | [`HostRecord`]: agents of the host were shut out of the servers, and what they had open is closed |
 //! | `q` server | [`HostRecord`]: the server is being emptied; of a cluster of many hosts |
 //! | `k` | [`KeyRecord`]: which key the hosts of the cluster have, once it was replaced |
-//! | `j` host | [`HostRecord`]: the host took part, and was not forgotten since; the directories that were probed with it |
+//! | `j` host | [`HostRecord`]: the host took part, and was not forgotten since; the directories that were probed with its machine |
 //! | `h` | [`HeadRecord`]: how many records there are and their digest, replaced with every transaction |
 //!
 //! Numbers in keys are big-endian (`keys`). A value is a record (`records`) followed by a checksum of 8 bytes (`sealed`).
@@ -84,8 +84,8 @@ pub use audit::{Audit, rewritten};
 pub(crate) use fate::{Fate, fate_of};
 pub(crate) use head::earlier_version;
 pub(crate) use hosts::{
-    KnownHosts, drained_in, expect_as, hosts_in, is_shut_out_in, key_record, key_record_in, note_drained, probe,
-    set_key_record,
+    KnownHosts, agent_in, drained_in, expect_as, hosts_in, is_shut_out_in, key_record, key_record_in, note_drained,
+    probe, set_key_record,
 };
 pub use inode::Inode;
 pub(crate) use inode::let_devices_differ;

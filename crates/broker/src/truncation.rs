@@ -6,7 +6,7 @@
 //! and become absent, so their room is free again; their generation numbers are not used again.
 //!
 //! Objects may hold bytes beyond the file's size, left by writers that died before they published the size; they are cut before an
-//! extension could let them appear.
+//! extension could let them appear. Where a host may have known of a longer file that cannot be asked any more, the size is raised to them first ([`sizes`]).
 
 mod repeated;
 mod unknown;
@@ -24,6 +24,7 @@ use crate::objects::stripe_servers;
 use crate::quiescing::{Quiescing, ShutGate};
 use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
+use crate::sizes;
 use repeated::UnderWay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::SeqCst;
@@ -132,7 +133,8 @@ impl Truncation {
         let mut tries = 0;
         loop {
             let shut = self.quiescing.shut(managed).and_then(|gate| {
-                self.quiescing.drain(managed)?;
+                gate.drain()?;
+                sizes::take_owed(&self.context, managed, &inner)?;
                 Ok(gate)
             });
             let refusal = match shut {
@@ -164,8 +166,9 @@ impl Truncation {
             return Err(Refusal::UnknownFile { file: managed.file });
         }
         self.settle_record(managed, inner)?;
-        let _gate = self.quiescing.shut(managed)?;
-        self.quiescing.drain(managed)?;
+        let gate = self.quiescing.shut(managed)?;
+        gate.drain()?;
+        sizes::take_owed(&self.context, managed, inner)?;
         self.truncate_leftovers(managed, inner, work)
     }
 

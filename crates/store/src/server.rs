@@ -7,6 +7,7 @@
 pub mod by_agent;
 pub mod calls;
 pub mod clock;
+pub mod deadline;
 pub mod decorator;
 pub mod directory;
 pub mod emulated;

@@ -27,6 +27,7 @@
 mod error;
 mod host;
 mod own_files;
+mod run_id;
 mod socket;
 
 pub use error::StateError;

@@ -36,7 +36,7 @@ use moving::Moving;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stripewise_coherence::host::{Step, can_answer};
 use stripewise_layout::{FileId, RegionIndex, ServerId};
 use stripewise_store::manage::elsewhere::holders_on_this_host;
@@ -144,6 +144,7 @@ impl Follower {
         let holding = ToMaster::Holding { admission, files: held.iter().map(|held| held.file).collect(), key };
         match self.ask(&holding)? {
             FromMaster::Heard => {}
+            FromMaster::Refused(refusal) => return Err(refusal),
             other => return Err(unexpected(&other)),
         }
         for Held { file, known, is_used } in held {
@@ -306,7 +307,7 @@ impl Follower {
             ToAgent::Shut { file, turn } => {
                 let found = self.find_or_expect(file)?;
                 let Some(managed) = found.shut(turn) else { return Ok(FromAgent::Size(None)) };
-                self.quiescing.drain_until(&managed, &is_ending)?;
+                self.quiescing.drain_file(&managed, Instant::now(), &is_ending)?;
                 Ok(FromAgent::Size(found.known()))
             }
             ToAgent::Open { file, turn, known } => {

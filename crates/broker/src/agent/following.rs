@@ -96,22 +96,23 @@ impl Following {
         self.follower.end();
     }
 
-    /// `leaves`: the agent ends with it. `is_stopping`: it is not wanted any more.
-    pub(super) fn end(self, seat: &Seat, leaves: bool, is_stopping: &dyn Fn() -> bool) -> Leave {
+    /// `leaves`: the agent ends with it.
+    pub(super) fn end(self, seat: &Seat, leaves: bool) -> Leave {
         if !leaves {
             self.lose_master(seat);
+            self.follower.agent_lanes().are_followed();
         }
         let Self { follower, service, link, watch } = self;
         drop(watch);
         follower.pass_on();
         service.stop();
+        seat.close_servers(follower.context(), follower.agent_lanes());
         if leaves {
             let leave = follower.leave();
             drop(link);
             follower.end();
             leave
         } else {
-            follower.agent_lanes().wait_until_over(follower.context().log(), is_stopping);
             Leave::Stays
         }
     }
@@ -153,6 +154,8 @@ impl Seat {
                 membership,
                 counts: Arc::clone(&self.counts),
                 keys: Arc::clone(&self.keys),
+                under_way: Arc::clone(&self.under_way),
+                agent: self.identity(),
             };
             let context =
                 Context::open(&self.cluster, state, Arc::clone(&self.lock), self.options.clone(), Some(sharing))

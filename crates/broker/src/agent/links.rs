@@ -2,6 +2,7 @@
 
 use super::follower::Follower;
 use super::master::Master;
+use crate::agent_identity::AgentIdentity;
 use crate::guard;
 use crate::host_messages::{FromAgent, FromMaster, encode};
 use crate::hosts::{Hears, LinkError, Peer};
@@ -34,6 +35,10 @@ impl Line for PeerLine {
 
     fn last_heard(&self) -> Instant {
         self.0.last_heard()
+    }
+
+    fn identity(&self) -> AgentIdentity {
+        self.0.introduction().identity()
     }
 
     fn end(&self) {

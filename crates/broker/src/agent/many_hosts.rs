@@ -6,6 +6,7 @@
 use super::links::MasterEars;
 use super::master::Master;
 use crate::agent_counts::AgentCounts;
+use crate::agent_identity::AgentIdentity;
 use crate::context::Sharing;
 use crate::guard;
 use crate::host_keys::HostKeys;
@@ -185,6 +186,8 @@ impl World {
             machine: format!("machine-of-{host}"),
             process: 1,
             version: 1,
+            boot: None,
+            directory: None,
         };
         let loopback = "127.0.0.1:0".parse().unwrap();
         let listener =
@@ -200,6 +203,8 @@ impl World {
             membership: Arc::new(Membership::of_master("master", 1)),
             counts: Arc::clone(&counts),
             keys: Arc::new(HostKeys::load(&key_path).unwrap()),
+            under_way: Arc::default(),
+            agent: AgentIdentity::default(),
         };
         let broker = Broker::serve(&cluster, state, lock, BrokerOptions::default(), Some(sharing)).unwrap();
         master.serve(&broker.core);

@@ -4,20 +4,24 @@
 //! taken from its host, which alone can know it; the master opens the same file by its path and goes on as if the descriptor had come.
 
 use crate::agent_counts::AgentCounts;
+use crate::agent_identity::AgentIdentity;
+use crate::complaints::Complaints;
 use crate::connection::Connection;
+use crate::fencing;
 use crate::guard;
 use crate::host_messages::{FromMaster, Known, Shown, Snapshot, ToMaster, decode, encode};
 use crate::log::note;
 use crate::managed::Managed;
-use crate::others::{Line, Others, alone};
+use crate::others::{Line, Others, alone, namesakes};
 use crate::parts::Parts;
-use crate::rmt::{KnownHosts, MappingStore, RmtError, is_shut_out_in, key_record_in};
+use crate::rmt::{KnownHosts, MappingStore, is_shut_out_in, key_record_in};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use stripewise_layout::{FileId, RegionIndex};
 use stripewise_store::entry::DirectoryEntry;
 use stripewise_store::protocol::{AgentInfo, QuestionDirection, Refusal, Reply, Request};
@@ -33,6 +37,8 @@ pub(crate) struct Master {
     /// None until what the last master left is ended.
     parts: Mutex<Option<Arc<Parts>>>,
     connections: Mutex<BTreeMap<String, Arc<Connection>>>,
+    /// Of agents that came under another's name.
+    complaints: Complaints<(String, AgentIdentity)>,
 }
 
 /// The regions that a request is about, and whether its answer shows them.
@@ -55,6 +61,7 @@ impl Master {
             counts: Arc::clone(counts),
             parts: Mutex::default(),
             connections: Mutex::default(),
+            complaints: Complaints::default(),
         }
     }
 
@@ -96,9 +103,9 @@ impl Master {
     fn answer(&self, host: &str, line: &Arc<dyn Line>, question: ToMaster) -> Result<FromMaster, Refusal> {
         let parts = guard(&self.parts).clone();
         match (question, parts) {
-            (ToMaster::Join { agent }, _) => Ok(self.admit(host, agent)?),
+            (ToMaster::Join { agent }, parts) => self.admit(host, parts.as_ref(), line, agent),
             (ToMaster::Holding { admission, files, key }, parts) => {
-                Ok(self.holds(host, parts.as_ref(), line, admission, (files, &key))?)
+                self.holds(host, parts.as_ref(), line, admission, (files, &key))
             }
             // A host that was there under the last master, while that one's work is ended.
             (ToMaster::Probe, None) => Ok(FromMaster::Heard),
@@ -129,10 +136,22 @@ impl Master {
         }
     }
 
-    fn admit(&self, host: &str, agent: AgentInfo) -> Result<FromMaster, RmtError> {
+    fn admit(
+        &self,
+        host: &str,
+        parts: Option<&Arc<Parts>>,
+        line: &Arc<dyn Line>,
+        agent: AgentInfo,
+    ) -> Result<FromMaster, Refusal> {
+        if let Some(parts) = parts
+            && namesakes::refuse(&self.others, host, line.as_ref()).is_err()
+        {
+            fencing::shut_out_for_namesake(parts.context(), &self.others, host)?;
+        }
         // Who is just being shut out is told afterwards.
         let _admission = self.others.admission();
-        let is_shut_out = is_shut_out_in(self.table.as_ref(), host)?;
+        self.refuse_namesake(host, line.as_ref())?;
+        let is_shut_out = is_shut_out_in(self.table.as_ref(), host, &line.identity())?;
         let admission = self.others.admit();
         self.others.arrives(host, agent, admission);
         Ok(FromMaster::Admitted { admission, is_shut_out })
@@ -145,8 +164,8 @@ impl Master {
         line: &Arc<dyn Line>,
         admission: u64,
         (files, key): (Vec<FileId>, &str),
-    ) -> Result<FromMaster, RmtError> {
-        let mut left = None;
+    ) -> Result<FromMaster, Refusal> {
+        let (mut left, agent) = (None, line.identity());
         {
             let _admission = self.others.admission();
             if !self.others.is_admitted(host, admission) {
@@ -156,16 +175,18 @@ impl Master {
             if key_record_in(self.table.as_ref())?.is_some_and(|record| record.fingerprint != key) {
                 return Ok(FromMaster::NotMaster);
             }
-            if is_shut_out_in(self.table.as_ref(), host)? {
-                // What it had open before is closed, and it says that it knows.
+            // It may have come before the one that has the name.
+            self.refuse_namesake(host, line.as_ref())?;
+            if is_shut_out_in(self.table.as_ref(), host, &agent)? || !self.others.is_there(host) {
+                // What it had open before is closed, and it says that it knows; or it is another than the one that has departed.
                 left = guard(&self.connections).remove(host);
             }
             self.others.holds(host, Arc::clone(line), files.clone());
             // Else what it holds is known; it is to come again when requests are answered.
             if let Some(parts) = parts {
-                parts.context().table().note_host(host, true)?;
+                parts.context().table().note_host(host, Some(&agent))?;
                 KnownHosts(parts.context().table()).note(host, true)?;
-                parts.context().table().note_shut_out(host, false)?;
+                parts.context().table().note_back(host, &agent)?;
             }
         }
         if let (Some(connection), Some(parts)) = (left, parts) {
@@ -178,6 +199,19 @@ impl Master {
             parts.holders.has_only_open(&connection, &files);
         }
         Ok(if parts.is_some() { FromMaster::Heard } else { FromMaster::NotMaster })
+    }
+
+    /// See [`namesakes`].
+    fn refuse_namesake(&self, host: &str, line: &dyn Line) -> Result<(), Refusal> {
+        let refused = namesakes::refuse(&self.others, host, line).map_err(|error| error.to_string());
+        refused.map_err(|what| {
+            if let Some(parts) = &*guard(&self.parts)
+                && self.complaints.is_due((host.to_owned(), line.identity()), Instant::now())
+            {
+                note!(parts.context().log(), warn, host, what = what.as_str(), "a host cannot take part");
+            }
+            Refusal::Invalid { what }
+        })
     }
 
     /// Hosts that have departed have nothing open any more.
@@ -220,7 +254,7 @@ impl Master {
         if let Some(connection) = guard(&self.connections).remove(host) {
             parts.connection_ended(&connection);
         }
-        if let Err(error) = parts.context().table().note_host(host, false) {
+        if let Err(error) = parts.context().table().note_host(host, None) {
             note!(parts.context().log(), warn, host, %error, "the host is expected by the next master");
         }
     }

@@ -277,8 +277,8 @@ impl FragmentLogs {
         disk: ServerId,
         record: LogRecord,
     ) -> Result<(), Refusal> {
-        let _gate = self.quiescing.shut(managed)?;
-        self.quiescing.drain(managed)?;
+        let gate = self.quiescing.shut(managed)?;
+        gate.drain()?;
         let logs = managed.fragments.logs();
         if let Some(log) = logs.as_ref().and_then(|logs| logs.table.log(disk)) {
             log.sets.all().for_each(|seen| drop_entry(&log, &seen));

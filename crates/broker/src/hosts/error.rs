@@ -1,5 +1,6 @@
 //! Why a link was not made, ended, or brought no answer.
 
+use crate::agent_identity::AgentIdentity;
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -35,8 +36,14 @@ pub enum LinkError {
     OtherFrames { host: String, theirs: u32, ours: u32 },
     #[error("host {host} runs stripewise with messages of version {theirs}, this one has {ours}; use one version")]
     OtherMessages { host: String, theirs: u32, ours: u32 },
-    #[error("two machines have the host name {name}: {first} and {second}; give each host a name of its own")]
+    #[error(
+        "two machines have the host name {name}: {first}, and {second}; give each host a name of its own, or wait until the first leaves; if that is gone for good, `stripewise host forget {name}` on a third host"
+    )]
     TwoMachines { name: String, first: String, second: String },
+    #[error(
+        "two agents of one machine have the host name {name}: {first}, and {second}; give containers one state directory or a host name each, or wait until the first leaves; if that is gone for good with all its programs, `stripewise host forget {name}` on another host"
+    )]
+    TwoAgents { name: String, first: String, second: String },
     #[error("refused by host {host}: {what}")]
     Refused { host: String, what: String },
     #[error("host {host} was refused: {what}")]
@@ -64,6 +71,21 @@ pub enum LinkError {
 }
 
 impl LinkError {
+    /// Two agents with one host name, the first of which has it. With each stands what else is known of it.
+    pub(crate) fn one_name(name: &str, first: (&str, &AgentIdentity), second: (&str, &AgentIdentity)) -> Self {
+        let name = name.to_owned();
+        if first.1.machine == second.1.machine && first.1.boot == second.1.boot {
+            let [first, second] = [first, second]
+                .map(|(what, agent)| format!("{what} with the state directory of id {}", agent.directory));
+            return Self::TwoAgents { name, first, second };
+        }
+        let [first, second] = [first, second].map(|(what, agent)| match first.1.machine == second.1.machine {
+            true => format!("{what} with machine id {} and boot id {}", agent.machine, agent.boot),
+            false => format!("{what} with machine id {}", agent.machine),
+        });
+        Self::TwoMachines { name, first, second }
+    }
+
     /// Whether one of both sides does not want the other, and will not as long as both are what they are.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
@@ -75,6 +97,7 @@ impl LinkError {
                 | Self::OtherFrames { .. }
                 | Self::OtherMessages { .. }
                 | Self::TwoMachines { .. }
+                | Self::TwoAgents { .. }
                 | Self::Refused { .. }
         )
     }

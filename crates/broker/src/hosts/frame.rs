@@ -5,7 +5,7 @@
 //! | hello | `stripew` and a zero byte | 8 |
 //! | hello | version of the frames | 4 |
 //! | hello | length of the introduction | 4 |
-//! | hello | the introduction in CBOR: a map from 0 to the cluster's id, 1 to the host's name, 2 to its machine id, 3 to its process id, 4 to the version of its messages | at most 4096 |
+//! | hello | the introduction in CBOR: a map from 0 to the cluster's id, 1 to the host's name, 2 to its machine id, 3 to its process id, 4 to the version of its messages, 5 to its boot id, 6 to the id of its state directory | at most 4096 |
 //! | frame | length of the body | 4 |
 //! | frame | kind: 1 question, 2 answer, 3 failure instead of an answer, 4 notice, 5 ping, 6 welcome, 7 refusal instead of a welcome | 1 |
 //! | frame | number of the question that is asked or answered, from 1; 0 in other frames | 8 |

@@ -1,9 +1,10 @@
 //! Who speaks.
 
 use super::error::LinkError;
+use crate::agent_identity::AgentIdentity;
 use minicbor::{Decode, Encode};
 
-/// The longest cluster id, host name or machine id, in bytes.
+/// The longest of its texts, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
 /// Who speaks; each side of a link sends it first.
@@ -27,12 +28,21 @@ pub struct Introduction {
     /// The version of the messages, that is of what questions, answers and notices contain.
     #[n(4)]
     pub version: u32,
+    /// The boot of the machine's kernel.
+    #[n(5)]
+    pub boot: Option<String>,
+    /// Tells the agent's state directory from those of other agents.
+    #[n(6)]
+    pub directory: Option<String>,
 }
 
 impl Introduction {
     /// Says what is wrong with it, if anything is.
     pub(super) fn check(&self) -> Result<(), String> {
-        for (what, text) in [("cluster id", &self.cluster), ("host name", &self.host), ("machine id", &self.machine)] {
+        let own = [("cluster id", &self.cluster), ("host name", &self.host), ("machine id", &self.machine)];
+        let boot = self.boot.iter().map(|boot| ("boot id", boot));
+        let directory = self.directory.iter().map(|directory| ("id of a state directory", directory));
+        for (what, text) in own.into_iter().chain(boot).chain(directory) {
             if text.is_empty() || text.len() > MAX_NAME_BYTES {
                 return Err(format!("its {what} has {} bytes, between 1 and {MAX_NAME_BYTES} are allowed", text.len()));
             }
@@ -56,15 +66,21 @@ impl Introduction {
         self.differs_from(other, "this one", &address.to_string())
     }
 
-    /// An error if the other has the same name and is another machine.
-    pub(super) fn differs_from(&self, other: &Self, here: &str, there: &str) -> Result<(), LinkError> {
-        if self.host != other.host || self.machine == other.machine {
-            return Ok(());
+    /// Whose agent it is.
+    pub(crate) fn identity(&self) -> AgentIdentity {
+        AgentIdentity {
+            machine: self.machine.clone(),
+            boot: self.boot.clone().unwrap_or_default(),
+            directory: self.directory.clone().unwrap_or_default(),
         }
-        Err(LinkError::TwoMachines {
-            name: self.host.clone(),
-            first: format!("{here} with machine id {}", self.machine),
-            second: format!("{there} with machine id {}", other.machine),
-        })
+    }
+
+    /// An error if the other, which is there too, has the same name and serves other programs.
+    pub(super) fn differs_from(&self, other: &Self, here: &str, there: &str) -> Result<(), LinkError> {
+        let (first, second) = (self.identity(), other.identity());
+        match self.host != other.host || first.serves_as(&second) {
+            true => Ok(()),
+            false => Err(LinkError::one_name(&self.host, (here, &first), (there, &second))),
+        }
     }
 }

@@ -26,6 +26,8 @@ fn introduction(host: &str) -> Introduction {
         machine: format!("machine-of-{host}"),
         process: std::process::id(),
         version: 7,
+        boot: None,
+        directory: None,
     }
 }
 

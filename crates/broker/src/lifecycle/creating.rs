@@ -8,6 +8,7 @@ use crate::managed::{Inner, Managed, Memory};
 use crate::placing::RESERVE_FIRST;
 use crate::proof::Proof;
 use crate::rmt::{Changes, FileRecord, FileState};
+use crate::sizes;
 use std::sync::Arc;
 use stripewise_layout::Placement;
 use stripewise_store::protocol::Refusal;
@@ -87,6 +88,7 @@ impl Lifecycle {
         let inner = Inner { wanted, stub: proof.to_watch(), holder, ..Inner::new(record, placement) };
         let managed =
             Arc::new(Managed::new(file, memory, inner).numbered_from(self.context.first_number()).unheard_of());
+        sizes::owe_nothing(&self.context, &managed);
         self.logs.show_fragments_without_logs(&managed, None);
         self.files.remember(&managed);
         self.files.unload_some(|unused| {

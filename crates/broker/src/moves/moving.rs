@@ -5,7 +5,8 @@
 //! 2. Whoever was writing there before is waited for: from then on every writer marks, and none puts anything into a log. What logs hold of the
 //!    region is written to its place and dropped.
 //! 3. Rounds: what is marked is copied, until little is left. Once they do not get smaller they go at full speed, until those do not either.
-//! 4. Sync, so that little is left to be synced under the seal. Seal; those inside are waited for; the rest is copied and synced.
+//! 4. Sync, so that little is left to be synced under the seal. Seal; those inside are waited for; the rest is copied and synced, in a time that writers
+//!    of all hosts can wait ([`sealed`]).
 //! 5. *Commit,* under the file's lock: the region's record names the new objects and the old ones become the discard, in one durable batch. Then the
 //!    word is published and writers go on.
 //! 6. The old objects are freed when nobody who was inside at that time is there any more (`discards`).
@@ -17,6 +18,7 @@
 //! A move that cannot go on is given up: the word goes back to "placed", the new objects are removed. Whoever takes objects away (truncation,
 //! release, removal) ends the file's moves first. What a killed broker leaves is settled by the discards in the table.
 
+mod sealed;
 mod verifying;
 
 use super::Moves;
@@ -34,9 +36,10 @@ use crate::objects::stripe_servers;
 use crate::placements::with_layout;
 use crate::quiescing::{Elsewhere, Patience, STOPPED_PATIENCE};
 use crate::rmt::{Changes, RmtError};
+use crate::sizes;
 use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stripewise_coherence::host::{Message, Step};
 use stripewise_coherence::moving::{Act, End, Outcome as Done};
 use stripewise_layout::ServerId;
@@ -81,7 +84,7 @@ impl From<Fault> for Stop {
 impl From<Elsewhere> for Stop {
     fn from(elsewhere: Elsewhere) -> Self {
         match elsewhere {
-            Elsewhere::Stuck(who) => Stop::PutBack(format!("{who}, on another host")),
+            Elsewhere::Stuck(who) => Stop::PutBack(who),
             Elsewhere::Refused(refusal) => Stop::PutBack(refusal.to_string()),
         }
     }
@@ -166,6 +169,8 @@ struct Move<'a> {
     /// Seals that were broken because a writer did not come out. Those whom the last one held up have their turn.
     seals: u32,
     is_broken: bool,
+    /// Since when writers wait.
+    sealed: Option<Instant>,
     /// Servers may have been told that the region lies at its new place.
     described: bool,
     /// What its commit ended with.
@@ -199,6 +204,7 @@ impl<'a> Move<'a> {
             speed: if task.is_urgent { Speed::AtOnce } else { Speed::Throttled },
             seals: 0,
             is_broken: false,
+            sealed: None,
             described: false,
             commit_error: None,
             why: None,
@@ -241,6 +247,7 @@ impl<'a> Move<'a> {
                 core.context.step("move: copied and synced");
             }
             Act::Seal => {
+                self.sealed = Some(Instant::now());
                 if active.is_ended() || !core.quiescing.seal(managed, active.region, active.slot) {
                     return Err(Stop::Ended);
                 }
@@ -260,15 +267,11 @@ impl<'a> Move<'a> {
             }
             Act::JudgeSeal => return Ok(Done::Little),
             Act::CopyRest => {
-                let taken = marks.take();
-                if taken.iter().any(|word| *word != 0) {
-                    self.copier()?.copy(&taken, Speed::AtOnce)?;
-                    self.copier()?.sync()?;
-                }
+                self.under_seal(Self::copy_rest)?;
                 core.context.step("move: whole");
                 core.queue.note(self.task.number, MoveState::Committing);
             }
-            Act::Lock => return self.lock(),
+            Act::Lock => return self.under_seal(Self::lock),
             Act::Commit => return self.commit(),
             Act::Verify => return Ok(self.verify()),
             Act::Publish => self.publish()?,
@@ -310,7 +313,7 @@ impl<'a> Move<'a> {
         let outcome = match core.quiescing.take_step_elsewhere(self.managed, self.active, message, patience) {
             Ok(false) => Done::Done,
             Ok(true) => Done::Died,
-            Err(Elsewhere::Stuck(who)) => self.stuck(format!("{who}, on another host")),
+            Err(Elsewhere::Stuck(who)) => self.stuck(who),
             // Why the move is given up is known by then.
             Err(_) if message.step == Step::GiveUp => Done::Failed,
             Err(Elsewhere::Refused(refusal)) => return Err(Stop::PutBack(refusal.to_string())),
@@ -397,6 +400,7 @@ impl<'a> Move<'a> {
         if managed.extent.marks(active.slot).count() > 0 {
             return Ok(Done::Much);
         }
+        sizes::take_owed(&core.context, managed, &inner)?;
         self.finish_objects(&inner)?;
         if !active.is_sync {
             self.described = true;

@@ -51,7 +51,7 @@ mod tests {
             return eprintln!("SKIPPED: the machine was booted a moment ago");
         };
         let is_alone_after = |silent: &[(&str, Instant)], heard: &[&str]| {
-            let others = Others::new(["never-came".to_owned()], timeout, 0, &counts());
+            let others = Others::new([("never-came".to_owned(), Default::default())], timeout, 0, &counts());
             others.was_master("never-came", a_while_ago);
             for host in silent.iter().map(|(host, _)| host).chain(heard) {
                 others.holds(host, Arc::new(Silent(1)), Vec::new());

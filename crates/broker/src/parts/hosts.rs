@@ -1,7 +1,12 @@
 //! What the agents of other hosts ask beside the requests of programs.
 
+#[cfg(test)]
+mod tests;
+
 use super::Parts;
+use crate::agent_identity::AgentIdentity;
 use crate::connection::Connection;
+use crate::context::Context;
 use crate::fencing;
 use crate::guard;
 use crate::held::in_run;
@@ -11,7 +16,8 @@ use crate::log::note;
 use crate::managed::{Managed, unknown};
 use crate::membership::{Leave, Membership};
 use crate::proof::Granted;
-use crate::rmt::{KnownHosts, probe};
+use crate::rmt::{KnownHosts, RmtError, probe};
+use crate::sizes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use stripewise_layout::FileId;
@@ -44,12 +50,22 @@ fn is_in_use(parts: &Parts) -> bool {
     in_run(&parts.base.context).iter().any(|held| held.is_used)
 }
 
+/// Before programs of this host are served by its master: whoever is master next expects the host, whatever it opens from here on.
+pub(super) fn note_own_host(context: &Context) -> Result<(), RmtError> {
+    let (Some(own), Some(agent)) = (context.membership(), context.agent()) else { return Ok(()) };
+    context.table().note_host(own.host(), Some(agent))?;
+    KnownHosts(context.table()).note(own.host(), true)?;
+    context.table().note_back(own.host(), agent)?;
+    context.step("agent: noted");
+    Ok(())
+}
+
 /// This host's agent ends: the next master waits for the host only if programs here still have files open.
 pub(crate) fn leave_as(parts: &Parts, host: &str) -> Leave {
     if is_in_use(parts) {
         return Leave::Stays;
     }
-    match parts.base.context.table().note_host(host, false) {
+    match parts.base.context.table().note_host(host, None) {
         Ok(()) => Leave::Said,
         Err(error) => {
             note!(parts.base.context.log(), warn, %error, "this host is expected by the next master");
@@ -59,12 +75,12 @@ pub(crate) fn leave_as(parts: &Parts, host: &str) -> Leave {
 }
 
 /// Nobody here is served any more. A program that opened a file after all, since this host has left, is waited for by the next master.
-pub(crate) fn has_left_as(parts: &Parts, host: &str) -> Leave {
+pub(crate) fn has_left_as(parts: &Parts, host: &str, agent: &AgentIdentity) -> Leave {
     if !is_in_use(parts) {
         parts.lifecycle.forget_as_master();
         return Leave::Said;
     }
-    if let Err(error) = parts.base.context.table().note_host(host, true) {
+    if let Err(error) = parts.base.context.table().note_host(host, Some(agent)) {
         note!(parts.base.context.log(), warn, %error, "programs here have files open, which the next master does not know");
     }
     Leave::Stays
@@ -181,12 +197,21 @@ impl Parts {
         self.observers.tidy_accesses();
     }
 
-    /// What other hosts know of the file's size is known here too. A host that does not answer has nothing that it promised anybody to show.
+    /// What other hosts know of the file's size is known here too, and of one that does not answer what it has written.
     pub(crate) fn refresh(&self, connection: &Connection, file: FileId) -> Result<(), Refusal> {
-        let Some(others) = self.base.context.others() else { return Ok(()) };
+        let context = &self.base.context;
+        let Some(others) = context.others() else { return Ok(()) };
         let managed = self.base.files.managed(file)?;
         let truncations = managed.truncations.load(SeqCst);
-        managed.raise_to(others.size_of(file, connection.host(), truncations), truncations);
-        Ok(())
+        let (size_bytes, silent) = others.size_of(file, connection.host(), truncations);
+        managed.raise_to(size_bytes, truncations);
+        if silent.is_none() && !sizes::is_owed(context, &managed) {
+            return Ok(());
+        }
+        let inner = guard(&managed.inner);
+        match silent {
+            Some(why) => sizes::take_unanswered(context, &managed, &inner, &why),
+            None => sizes::take_owed(context, &managed, &inner),
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Directories of stubs and of servers are probed with every host before it uses them.
 
+use crate::agent_identity::AgentIdentity;
 use crate::context::Context;
 use crate::host_messages::{FromAgent, ToAgent, decode, encode};
 use crate::log::note;
 use crate::names::ManagedNames;
-use crate::others::Line;
+use crate::others::{Line, namesakes};
 use crate::probing::{Act, Actor, Purpose, Seen, check, probe};
 use crate::rmt::KnownHosts;
 use std::collections::BTreeSet;
@@ -75,14 +76,14 @@ impl SharedDirectories {
         for host in others.list().into_iter().filter(|known| known.answers).map(|known| known.name) {
             let found = self.probe_with(&host, directory, &|act| self.ask_to(&host, act))?;
             check(&found, directory, Purpose::Stubs).map_err(|what| Refusal::Invalid { what })?;
-            self.note_probed(&host, &[directory.to_owned()])?;
+            self.note_probed(&host, &namesakes::agent_of(others, &host), &[directory.to_owned()])?;
         }
         Ok(())
     }
 
     /// A host wants to take part over `line`: what it has not used yet is probed with it.
     pub(crate) fn check_new_host(&self, host: &str, line: &dyn Line) -> Result<(), Refusal> {
-        let probed: BTreeSet<String> = KnownHosts(self.context.table()).probed_with(host)?.into_iter().collect();
+        let probed: BTreeSet<String> = self.probed_with(host, &line.identity())?;
         let servers = self.context.cluster().servers.iter().filter(|server| server.url.scheme() == "file");
         let servers = servers.map(|server| (server.url.directory().to_string_lossy().into_owned(), Purpose::Server));
         let managed = self.names.read().managed();
@@ -112,15 +113,20 @@ impl SharedDirectories {
             }
         }
         if !left.is_empty() {
-            self.note_probed(host, &left.into_iter().map(|(directory, _)| directory).collect::<Vec<_>>())?;
+            let probed: Vec<_> = left.into_iter().map(|(directory, _)| directory).collect();
+            self.note_probed(host, &line.identity(), &probed)?;
         }
         Ok(())
     }
 
-    fn note_probed(&self, host: &str, directories: &[String]) -> Result<(), Refusal> {
-        let hosts = KnownHosts(self.context.table());
-        let mut probed: BTreeSet<String> = hosts.probed_with(host)?.into_iter().collect();
+    fn probed_with(&self, host: &str, agent: &AgentIdentity) -> Result<BTreeSet<String>, Refusal> {
+        Ok(KnownHosts(self.context.table()).probed_with(host, agent)?.into_iter().collect())
+    }
+
+    fn note_probed(&self, host: &str, agent: &AgentIdentity, directories: &[String]) -> Result<(), Refusal> {
+        let mut probed = self.probed_with(host, agent)?;
         probed.extend(directories.iter().cloned());
-        Ok(hosts.note_probed_with(host, probed.into_iter().collect())?)
+        let hosts = KnownHosts(self.context.table());
+        Ok(hosts.note_probed_with(host, agent, probed.into_iter().collect())?)
     }
 }

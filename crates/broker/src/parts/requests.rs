@@ -39,6 +39,7 @@ pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
         | Request::Fragments { .. }
         | Request::Flush { .. }
         | Request::Sync { .. }
+        | Request::SyncAll
         | Request::Refresh { .. }
         | Request::OpenObject { .. }
         | Request::Find
@@ -176,6 +177,10 @@ impl Parts {
             Request::Sync { file } => {
                 needs_open(connection, file)?;
                 self.lifecycle.sync(&*self.base.files.managed(file)?)?;
+                done()
+            }
+            Request::SyncAll => {
+                self.lifecycle.sync_all()?;
                 done()
             }
             Request::Refresh { file, first, last } => {

@@ -73,6 +73,7 @@ functions! {
     fn ioctx_create(Cluster, *const c_char, *mut IoContext) -> c_int;
     fn ioctx_destroy(IoContext);
     fn ioctx_set_namespace(IoContext, *const c_char);
+    fn set_pool_full_try(IoContext) -> c_int;
     fn aio_create_completion2(*mut c_void, Callback, *mut Completion) -> c_int;
     fn aio_get_return_value(Completion) -> c_int;
     fn aio_release(Completion);

@@ -66,7 +66,7 @@ fn master_of(keys: &Keys) -> Option<(u64, &str)> {
 /// Opens server `name` of a cluster that several hosts share.
 ///
 /// # Errors
-/// As [`connect`]; [`ServerError::ShutOut`] where the host is not admitted any more; [`ServerError::Unusable`] where no master has admitted it yet, the pool is
+/// As [`connect`]; [`ServerError::ShutOut`] where the host is not admitted any more, or the role is over for which it is opened; [`ServerError::Unusable`] where no master has admitted it yet, the pool is
 /// not this server, or it does not answer.
 pub(crate) fn open_shared(
     cluster: &str,
@@ -89,8 +89,12 @@ pub(crate) fn open_shared(
         // Shut out since it connected; another client comes in if the host is admitted.
         Err(_) if connection.is_shut_out() => open(&connect(name, &url)?),
         opened => opened,
-    };
-    with_throttle(&url, opened?)
+    }?;
+    // Looked at last: what belongs to a later role was connected after that.
+    if membership.is_over() {
+        return Err(opened.shut_out_error());
+    }
+    with_throttle(&url, opened)
 }
 
 impl RadosServer {

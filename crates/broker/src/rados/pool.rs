@@ -193,6 +193,9 @@ impl Pool {
         }
         // SAFETY: the context just made, which nobody else has yet.
         unsafe { (library.ioctx_set_namespace)(context, space.as_ptr()) };
+        // Locks as well, which have no flags: one that a master renews takes no space. Always succeeds.
+        // SAFETY: the same.
+        unsafe { (library.set_pool_full_try)(context) };
         Ok(Self { connection: Arc::clone(connection), context, name: name.to_owned() })
     }
 

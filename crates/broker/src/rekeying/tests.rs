@@ -184,7 +184,7 @@ fn a_host_that_missed_a_change_is_told_what_to_do_and_takes_part_again_with_the_
 fn a_key_is_not_replaced_while_a_host_does_not_answer() {
     let hosts = Hosts::new();
     let counts = Arc::new(AgentCounts::new(0, Arc::default()));
-    let others = Others::new(["h1".to_owned()], Duration::from_secs(1 << 30), 0, &counts);
+    let others = Others::new([("h1".to_owned(), Default::default())], Duration::from_secs(1 << 30), 0, &counts);
     let (table, keys) = (hosts.table(), hosts.keys("h0"));
     let change = Change { table: &table, others: &others, keys: &keys, host: "h0", step: &|_| {} };
     let before = keys.shown();

@@ -12,6 +12,7 @@
 use super::RmtError;
 use super::inode::Inode;
 use super::keys::describe;
+use crate::agent_identity::AgentIdentity;
 use minicbor::{Decode, Encode};
 use stripewise_layout::{FileId, Generation, Layout, Placement, RegionIndex, Run, ServerId};
 use stripewise_store::protocol::WantedReplicas;
@@ -129,6 +130,12 @@ pub struct HostRecord {
     /// Directories that were probed with it, of a host that is known.
     #[cbor(n(0), default)]
     pub probed: Vec<String>,
+    /// The agent that was there last, of a host that may have files open; the one that these directories were probed with, of a host that is known.
+    #[n(1)]
+    pub agent: Option<AgentIdentity>,
+    /// Those that have yet to learn it, of a host that was shut out; none: whichever comes.
+    #[cbor(n(2), default)]
+    pub shut_out: Vec<AgentIdentity>,
 }
 
 /// The key by which the hosts of a cluster know each other, once it was replaced.

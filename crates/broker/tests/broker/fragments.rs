@@ -83,6 +83,20 @@ fn a_flush_writes_everything_to_the_disks() {
 }
 
 #[test]
+fn a_sync_of_all_files_writes_fragments_to_the_disks() {
+    let testbed = Testbed::with_fragments(64);
+    let _broker = testbed.start_with(leaves_logs());
+    let mut users = ["f", "g"].map(|name| User::create(&testbed, name));
+    users.iter_mut().for_each(|user| user.write_small(0, &range(0, 100, 300), 1));
+    // By a program that has none of them open.
+    testbed.client().ask(Request::SyncAll).unwrap();
+    for user in &users {
+        user.check_disks();
+        assert_eq!(user.newer(), 0);
+    }
+}
+
+#[test]
 fn what_nobody_writes_any_more_is_written_back_by_itself() {
     let testbed = Testbed::with_fragments(64);
     let _broker = testbed.start();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use stripewise_broker::BrokerOptions;
 use stripewise_layout::{ByteCount, FileId, Generation, Layout, Placement, RegionIndex, ServerId};
 use stripewise_store::protocol::{Admin, Finding, Refusal, RegionInfo, Reply, Request};
+use stripewise_store::server::deadline::Deadline;
 use stripewise_store::server::directory::DirectoryServer;
 use stripewise_store::server::watched::{Patience, WatchedServer};
 use stripewise_store::server::{ObjectName, ObjectStore, Ownership, ServerError};
@@ -274,4 +275,31 @@ fn a_long_call_is_given_up_soon_unless_the_server_answers_others() {
     assert!(begun.elapsed() < 20 * PATIENCE, "{:?}", begun.elapsed());
     hang.let_go();
     wait_until("it answers again", || server.remove_file(FileId(7)).is_ok());
+}
+
+/// Writers waited under a seal for as long as a server may take for much data.
+#[test]
+fn a_call_for_which_others_wait_is_given_up_at_their_deadline() {
+    let testbed = Testbed::new();
+    let hang = Arc::new(Hang::default());
+    let (hook, directory) = (Arc::clone(&hang), testbed.server_directory(0).to_owned());
+    let open = move || -> Result<Box<dyn ObjectStore>, ServerError> {
+        let inner = Box::new(DirectoryServer::new("c0ffee", "hdd0", &directory));
+        Ok(Box::new(Hooked { inner, hook: Arc::clone(&hook) }))
+    };
+    let patience = Patience { call: Duration::from_secs(600), bulk: Duration::from_secs(600) };
+    let server = WatchedServer::new("hdd0", patience, Arc::new(()), Box::new(open));
+    hang.hold("hdd0", |call| matches!(call, Call::RemoveFile(_)));
+    let begun = Instant::now();
+    {
+        let _deadline = Deadline::hold(Some(Deadline::new(begun, Duration::from_secs(1))));
+        let given_up = server.remove_file(FileId(7)).unwrap_err();
+        assert!(matches!(given_up, ServerError::NotAnswering { .. }), "{given_up}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        hang.let_go();
+        wait_until("it is over", || *hang.waiting.lock().unwrap() == 0);
+        // What comes too late is not begun.
+        assert!(matches!(server.probe(), Err(ServerError::NotAnswering { .. })));
+    }
+    wait_until("it answers others", || server.probe().is_ok());
 }

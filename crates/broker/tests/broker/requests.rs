@@ -2,6 +2,7 @@ use crate::cluster::{Client, REGION, STRIPE, Testbed, on_boot};
 use crate::user::until;
 use rustix::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use stripewise_broker::rmt::{Table, lmdb::LmdbStore};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Refusal, Reply, Request};
 use stripewise_store::shared::process_slot::MAX_PROCESSES;
@@ -262,4 +263,38 @@ fn the_size_is_known_without_any_server_before_and_after_a_reboot() {
     drop((client, broker));
     let _broker = testbed.start_with(on_boot(2));
     assert_eq!(found(&testbed.client()), (110_000, 215), "the broker's orderly end made it durable");
+}
+
+/// The size in the table that a power failure leaves: what waits for the next durable transaction is lost.
+fn durable_size_bytes(testbed: &Testbed, file: FileId) -> Option<u64> {
+    let copy = testbed.root().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::copy(testbed.cluster.state.join("rmt/data.mdb"), copy.join("data.mdb")).unwrap();
+    let table = Table::new(Box::new(LmdbStore::open(&copy).unwrap())).unwrap();
+    let record = table.all_files().unwrap().into_iter().find(|(found, _)| *found == file);
+    drop(table);
+    std::fs::remove_dir_all(&copy).unwrap();
+    record.map(|(_, record)| record.size_bytes)
+}
+
+#[test]
+fn a_sync_of_all_files_makes_the_sizes_durable_that_any_program_wrote() {
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let writer = testbed.client();
+    let written = ["open", "closed"].map(|name| {
+        let (opened, stub) = writer.create(&testbed.data(name)).unwrap();
+        writer.place(opened.file, 0, 0).unwrap();
+        opened.extent.extend_to(1000);
+        (opened, stub)
+    });
+    writer.ask(Request::Close { file: written[1].0.file }).unwrap();
+    let sizes = || written.each_ref().map(|(opened, _)| durable_size_bytes(&testbed, opened.file).unwrap_or(0));
+    assert_eq!(sizes(), [0, 0]);
+    testbed.client().ask(Request::SyncAll).unwrap();
+    assert_eq!(sizes(), [1000, 1000]);
+    written[0].0.extent.extend_to(1500);
+    testbed.client().ask(Request::SyncAll).unwrap();
+    assert_eq!(sizes(), [1500, 1000]);
 }

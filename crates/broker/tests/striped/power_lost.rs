@@ -17,7 +17,7 @@ use stripewise_layout::FileOffset;
 use stripewise_store::client::{Client, ClientError};
 use stripewise_store::file::{FileError, IoMode, StripedFile};
 use stripewise_store::manage::{Moving, apply, release};
-use stripewise_store::protocol::{Admin, Finding, ReadCost, Request};
+use stripewise_store::protocol::{Admin, Finding, Request, RequestCost};
 use stripewise_store::state::HostIdentity;
 
 const REGIONS: u64 = 4;
@@ -104,7 +104,7 @@ impl Life<'_> {
     fn options(&mut self) -> BrokerOptions {
         let host = HostIdentity { machine: "m".into(), name: "alpha".into(), boot: [self.boot; 16] };
         // Either the disks or the SSDs are read where there is a choice.
-        let costs = [1000, 1_000_000_000].map(|startup_ns| Some(ReadCost { startup_ns, kib_ns: 1 }));
+        let costs = [1000, 1_000_000_000].map(|startup_ns| Some(RequestCost { startup_ns, kib_ns: 1 }));
         let (first, last) = if self.dice.roll(2) == 0 { (0, 1) } else { (1, 0) };
         let read_costs = vec![costs[first], costs[first], costs[last], costs[last]];
         self.power.broker(BrokerOptions { host: Some(host), read_costs, ..never_idle() })

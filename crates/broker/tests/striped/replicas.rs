@@ -10,7 +10,7 @@ use stripewise_broker::BrokerOptions;
 use stripewise_device::{Access, DiskPlace, ExtentId};
 use stripewise_layout::{Direction, FileId, FileOffset, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::client::Client;
-use stripewise_store::protocol::{Admin, ReadCost, RegionInfo, Reply, WantedReplicas};
+use stripewise_store::protocol::{Admin, RegionInfo, Reply, RequestCost, WantedReplicas};
 use stripewise_store::server::clock::{Clock, Monotonic};
 use stripewise_store::server::emulated::EmulatedSpec;
 use stripewise_store::server::stations::Parts;
@@ -393,7 +393,7 @@ fn after_another_boot_a_replica_ends_where_its_place_does() {
 fn what_servers_were_measured_to_take_goes_before_what_their_class_takes() {
     let world = World::new(4);
     // Disks that are faster than the SSDs.
-    let [fast, slow] = [1000, 1_000_000_000].map(|startup_ns| Some(ReadCost { startup_ns, kib_ns: 1 }));
+    let [fast, slow] = [1000, 1_000_000_000].map(|startup_ns| Some(RequestCost { startup_ns, kib_ns: 1 }));
     let _broker = world.broker_with(BrokerOptions { read_costs: vec![fast, fast, slow, slow], ..never_idle() });
     let client = world.client();
     let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(2, 4096)]));

@@ -1,14 +1,16 @@
 //! A file that other hosts use too. What these do shows in this host's memory when it asks: here the broker's answer to the question is prepared by the
 //! test, which takes size and places from view and gives them back.
 
+use crate::replicas::wanted;
 use crate::world::{World, read, uniform, write};
 use std::fs::OpenOptions;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex};
-use stripewise_broker::{BrokerHandle, BrokerOptions};
-use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionIndex};
+use stripewise_broker::{Broker, BrokerHandle, BrokerOptions};
+use stripewise_layout::{Coordinator, FileId, FileOffset, Generation, Layout, RegionIndex};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::file::{FileError, StripedFile};
+use stripewise_store::protocol::{Admin, ExpectedFile, Request};
 use stripewise_store::shared::control::{ControlBlock, RegionState};
 use stripewise_store::shared::extent::Extent;
 
@@ -226,6 +228,59 @@ fn nobody_appends_and_every_close_is_waited_for_where_other_hosts_use_the_file()
         }
         assert_eq!(counted(&client, || file.close().unwrap()).1, u64::from(shared), "shared: {shared}");
         drop(stub);
+    }
+}
+
+/// Fragments that the cluster file asks for are refused where that is read.
+#[test]
+fn what_many_hosts_cannot_have_is_refused_by_name_and_one_host_has_it() {
+    let emulated = |directory: &str| format!("emulated://{directory}?device=hdd-7200");
+    for shared in [false, true] {
+        let world = World::with_urls(4, emulated);
+        let (_broker, _) = broker(&world, shared);
+        let client = world.client();
+        let placement = || uniform(REGION, &[(0, 4096), (1, 4096)]);
+        let (_stub, file) = world.create(&client, "f", placement());
+        let (file, replica) = (file.id(), || vec![wanted(0, 1, &[(2, 4096)])]);
+        let path = |name: &str| world.path(name).to_str().unwrap().to_owned();
+        let directory = || world.root.join("files").to_str().unwrap().to_owned();
+        let expected = ExpectedFile { path: path("later"), placement: placement(), replicas: Some(replica()) };
+        for (what, is_kept, request) in [
+            ("replicas", true, Admin::SetReplicas { file, wanted: replica() }),
+            ("replicas", true, Admin::ExpectReplicas { path: path("expected"), wanted: replica() }),
+            ("replicas", true, Admin::ExpectFiles { files: vec![expected] }),
+            ("fragments", false, Admin::SetFragments { file, on: Some(true) }),
+            (
+                "minimum sizes",
+                true,
+                Admin::Manage { directory: directory(), placement: placement(), min_bytes: Some(4096) },
+            ),
+            ("", true, Admin::SetReplicas { file, wanted: Vec::new() }),
+            ("", true, Admin::SetFragments { file, on: Some(false) }),
+            ("", true, Admin::Manage { directory: directory(), placement: placement(), min_bytes: None }),
+        ] {
+            let text = format!("shared: {shared}, {request:?}");
+            let said = client.request(&Request::Admin(request), &[]).map_err(|error| error.to_string());
+            let named = format!("{what} are not kept on a cluster of many hosts");
+            match said {
+                Ok(_) => assert!(!shared || what.is_empty(), "{text}"),
+                Err(said) if shared => {
+                    assert!(!what.is_empty() && said.contains(&named), "{text}: {said}");
+                    assert!(said.contains("remove [coordinator] from cluster.toml"), "{text}: {said}");
+                }
+                // It has no room for them, as any other cluster.
+                Err(said) => assert!(!is_kept && !said.contains("many hosts"), "{text}: {said}"),
+            }
+        }
+    }
+    let world = World::with_urls(4, emulated);
+    let mut cluster = world.cluster();
+    // Nobody is asked.
+    cluster.coordinator = Some(Coordinator::in_etcd(vec!["http://127.0.0.1:1".to_owned()]));
+    let refused = Broker::serve_or_wait(&cluster, BrokerOptions::default()).err();
+    let said = refused.expect("emulated servers are of one host").to_string();
+    for part in ["server s0 (emulated://", "can be used by one host only", "remove [coordinator] from cluster.toml"] {
+        assert!(said.contains(part), "{said}");
     }
 }
 

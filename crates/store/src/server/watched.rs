@@ -12,7 +12,10 @@
 //! - a cut could take away what is written after it. As long as one may come, [`ObjectStore::is_changing`] says so, the file stays shut, and no
 //!   other broker takes over;
 //! - what is written to objects that programs use ([`How::in_place`]) is waited for without limit.
+//!
+//! A caller for whom others wait is more impatient ([`Deadline`]).
 
+use super::deadline::Deadline;
 use super::transfer::{How, LentTransfer, Memory, ObjectHandle, Then, Transfer};
 use super::{Call, Capabilities, Decorator, DeviceTime, ObjectName, ObjectStore, Operation, Outcome, ServerError};
 use std::any::Any;
@@ -202,6 +205,9 @@ impl WatchedServer {
         act: impl FnOnce(&dyn ObjectStore) -> Result<T, ServerError> + Send + 'static,
     ) -> Result<Begun<T>, ServerError> {
         self.check_answering()?;
+        if Deadline::of_this_thread().is_some_and(|deadline| deadline.is_over()) {
+            return Err(self.not_answering(Instant::now(), Duration::ZERO));
+        }
         let ticket = Arc::new(Ticket { result: Mutex::new(None), done: Condvar::new() });
         let (at, backend, calls) = (Instant::now(), Arc::clone(&self.backend), Arc::clone(&self.calls));
         let (left, hold) = (Arc::clone(&ticket), truncates.map(|_| Arc::clone(&self.hold)));
@@ -250,6 +256,8 @@ impl WatchedServer {
     /// Waits for a call, and gives it up when it takes longer than `patience`.
     fn finish<T>(&self, begun: &Begun<T>, patience: Duration) -> Result<T, ServerError> {
         let Begun { number, at, ticket, truncates } = begun;
+        let wanted = Deadline::of_this_thread().map_or(patience, |deadline| deadline.patience_since(*at));
+        let patience = patience.min(wanted);
         let mut piece = if patience > self.patience.call { self.patience.call / 5 } else { patience };
         loop {
             let left = patience.saturating_sub(at.elapsed());

@@ -25,7 +25,7 @@
 //!
 //! *States*. Free -> claimed (process) -> submitted (process) -> taken (agent) -> done (agent) -> free (process). A process that gives up waiting makes its slot
 //! *abandoned*, and the agent frees it when its operation is over: until then the operation uses the slot's memory. An agent that takes over does
-//! again what its predecessor had taken; the operations may be repeated, because nobody was told of their end and whoever asked still waits.
+//! again what its predecessor, another process, had taken; the operations may be repeated, because nobody was told of their end and whoever asked still waits.
 //!
 //! *Why nobody waits for ever.* A thread holds slots while it lets other servers begin their parts, so it must not wait for slots then: it takes what
 //! is free among the first [`EARLY_SLOTS`]. When all have begun, it may wait for the others too; who holds one of those waits for nothing but the agent.
@@ -309,17 +309,15 @@ impl AgentLane {
         }))
     }
 
-    /// Of an agent that takes over: what its predecessor had taken is to be done again, and what nobody waits for is free.
-    pub fn take_over(&self) {
-        for slot in 0..SLOTS {
-            if !self.change(slot, TAKEN, SUBMITTED) && self.change(slot, ABANDONED, FREE) {
-                raise(self.map.half(FREED_COUNT));
-            }
+    /// Of an order that was taken and whose operation nobody ends any more: it is to be done again, or, where nobody waits for it, its slot is free.
+    pub fn reset(&self, slot: usize) {
+        if !self.change(slot, TAKEN, SUBMITTED) && self.change(slot, ABANDONED, FREE) {
+            raise(self.map.half(FREED_COUNT));
         }
     }
 
-    /// Says what became of an order that was taken. Its memory is not used any more.
-    pub fn complete(&self, slot: usize, result: &Result<u64, Failure>) {
+    /// Says what became of an order that was taken. Its memory is not used any more. Whoever waits for it looks when what this returns is dropped.
+    pub fn complete(&self, slot: usize, result: &Result<u64, Failure>) -> Wake<'_> {
         let word = match result {
             Ok(count) => *count & !FAILED,
             Err(Failure::Missing) => FAILED | 1,
@@ -336,16 +334,32 @@ impl AgentLane {
         };
         self.word(slot, 48).store(word, Release);
         if self.change(slot, TAKEN, DONE) {
-            let _ = futex::wake(self.state(slot), futex::Flags::empty(), i32::MAX as u32);
-        } else if self.change(slot, ABANDONED, FREE) {
-            raise(self.map.half(FREED_COUNT));
+            return Wake(Some(self.state(slot)));
+        }
+        if self.change(slot, ABANDONED, FREE) {
+            let count = self.map.half(FREED_COUNT);
+            count.fetch_add(1, Ordering::AcqRel);
+            return Wake(Some(count));
+        }
+        Wake(None)
+    }
+}
+
+/// Dropped, it wakes those who wait for a word that was changed.
+#[derive(Debug)]
+pub struct Wake<'l>(Option<&'l AtomicU32>);
+
+impl Drop for Wake<'_> {
+    fn drop(&mut self) {
+        if let Some(word) = self.0 {
+            let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
         }
     }
 }
 
 fn raise(count: &AtomicU32) {
     count.fetch_add(1, Ordering::AcqRel);
-    let _ = futex::wake(count, futex::Flags::empty(), i32::MAX as u32);
+    drop(Wake(Some(count)));
 }
 
 fn wait(word: &AtomicU32, seen: u32, patience: Duration) {
@@ -419,7 +433,7 @@ mod tests {
         process.submit(0, &order(1));
         assert!(agent.take(0).is_some() && process.abandon(0));
         let next = AgentLane::open(&file).unwrap();
-        next.take_over();
+        (0..SLOTS).for_each(|slot| next.reset(slot));
         assert!(next.take(1).is_some() && next.take(0).is_none());
         assert_eq!(process.claim(0..3), Some(0));
     }

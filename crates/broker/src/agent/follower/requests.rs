@@ -77,6 +77,10 @@ impl Follower {
                 self.forward(request, &[], known)?;
                 done()
             }
+            Request::SyncAll => {
+                self.sync_all()?;
+                done()
+            }
             // A file that hosts share has neither replicas nor fragments.
             Request::Pin { .. } | Request::Flush { .. } | Request::Fragments { .. } => done(),
             Request::OpenObject { file, region, generation, server } => {
@@ -140,6 +144,24 @@ impl Follower {
             }
             Request::Lane => Err(Refusal::Invalid { what: "the request needs the lane's descriptor".to_owned() }),
         }
+    }
+
+    /// Sizes that only this host knows first. The master then makes durable what it heard at closes, too.
+    fn sync_all(&self) -> Result<(), Refusal> {
+        let mut first_fault = None;
+        for managed in self.files.open() {
+            let file = managed.file;
+            let known = self.files.find(file).and_then(|found| found.known());
+            let is_open = || self.files.find(file).is_some_and(|found| found.managed().is_some());
+            // A close meanwhile has told the size.
+            if let Err(refusal) = self.forward(Request::Sync { file }, &[], known)
+                && is_open()
+            {
+                first_fault.get_or_insert(refusal);
+            }
+        }
+        self.forward(Request::SyncAll, &[], None)?;
+        first_fault.map_or(Ok(()), Err)
     }
 
     fn hello(&self, connection: &Connection, version: u32) -> Answer {

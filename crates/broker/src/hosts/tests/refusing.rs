@@ -268,6 +268,40 @@ fn a_name_that_a_connected_host_has_on_another_machine_is_refused_until_that_one
 }
 
 #[test]
+fn a_second_state_directory_of_a_machine_is_refused_while_the_first_is_connected() {
+    let ours = key();
+    let (a, of_a) = echo();
+    let (listener, _) = listen(&ours, a, Limits::default());
+    let address = listener.address();
+    let of = |boot: &str, directory: &str| Introduction {
+        boot: Some(boot.to_owned()),
+        directory: Some(directory.to_owned()),
+        ..introduction("b")
+    };
+    let first = connect(address, &ours, &of("boot-1", "state-1"), echo().0, LONG).unwrap();
+    next_met(&of_a);
+    let refused = |other: &Introduction| connect_as(other, address, &ours).unwrap_err().to_string();
+    let said = refused(&of("boot-1", "state-2"));
+    for part in ["two agents of one machine have the host name b", "id state-1", "id state-2", "host forget b"] {
+        assert!(said.contains(part), "{said}");
+    }
+    // Two machines with a copied id: a link of one that was started again breaks.
+    let said = refused(&of("boot-2", "state-2"));
+    assert!(said.contains("two machines have the host name b") && said.contains("boot id boot-2"), "{said}");
+    assert!(of_a.try_recv().is_err(), "a refused one was met");
+    // The agent after one whose end is not known yet, also in a container that shows another machine id.
+    let in_container = Introduction { machine: "image".to_owned(), ..of("boot-1", "state-1") };
+    for again in [of("boot-1", "state-1"), in_container] {
+        connect_as(&again, address, &ours).unwrap();
+        next_met(&of_a);
+        next_left(&of_a);
+    }
+    first.close();
+    next_left(&of_a);
+    connect_as(&of("boot-2", "state-2"), address, &ours).unwrap();
+}
+
+#[test]
 fn a_host_that_is_unwanted_gets_the_reason() {
     let ours = key();
     let (a, of_a) = refusing("host b was forgotten");
@@ -410,6 +444,9 @@ fn an_introduction_that_cannot_be_is_refused_here() {
         let error = Listener::start(loopback(), &key(), introduction(host), echo().0).err().unwrap();
         assert!(matches!(error, LinkError::Introduction { .. }), "{error}");
     }
+    let long = Introduction { directory: Some("x".repeat(256)), ..introduction("a") };
+    let error = Listener::start(loopback(), &key(), long, echo().0).err().unwrap().to_string();
+    assert!(error.contains("id of a state directory"), "{error}");
 }
 
 #[test]

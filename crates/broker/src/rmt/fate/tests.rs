@@ -1,6 +1,7 @@
 use super::super::{Batch, Changes, Entries, MappingStore, MemoryStore, NameKind};
 use super::*;
 use crate::agent_counts::AgentCounts;
+use crate::agent_identity::AgentIdentity;
 use crate::connection::Connection;
 use crate::context::Sharing;
 use crate::guard;
@@ -176,6 +177,8 @@ impl World {
             membership: Arc::new(Membership::of_master("master", 1)),
             counts,
             keys: Arc::new(HostKeys::load(&key).unwrap()),
+            under_way: Arc::default(),
+            agent: AgentIdentity::default(),
         };
         let plans: Arc<Mutex<HashMap<_, _>>> = Arc::default();
         let steps = {
