@@ -247,7 +247,7 @@ fn what_cannot_be_ordered_is_refused_by_name() {
     plan["files"][0]["windows"][0]["placement"]["region_size"] = "2MiB".into();
     place.write("plan.json", plan.to_string().as_bytes());
     let said = place.say(&["restripe", "data", "--plan", "plan.json"]);
-    assert!(said.err.contains("2MiB") && said.err.contains("1MiB"), "{}", said.err);
+    assert!(said.err.contains("2 MiB") && said.err.contains("1 MiB"), "{}", said.err);
     assert_eq!(spans(&place), whole(2, "<64KiB,0B>"));
     // One SSD of 64 MiB in all: what does not fit stays, and is named.
     let big = crate::support::noise(70 << 20);
