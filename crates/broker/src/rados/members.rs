@@ -79,6 +79,9 @@ pub(crate) fn open_shared(
     let admission = membership.admission().ok_or_else(|| {
         unusable(format!("host {} is not admitted to it yet; it is when it follows a master", membership.host()))
     })?;
+    if membership.is_over() {
+        return Err(ServerError::ShutOut { server: name.to_owned() });
+    }
     let connection = connect(name, &url)?;
     let open = |connection: &Arc<Connection>| {
         let server = RadosServer::within(connection, cluster, name, &url.pool)?;
@@ -90,7 +93,7 @@ pub(crate) fn open_shared(
         Err(_) if connection.is_shut_out() => open(&connect(name, &url)?),
         opened => opened,
     }?;
-    // Looked at last: what belongs to a later role was connected after that.
+    // Looked at again: it may have taken long, and by the connection of a later role.
     if membership.is_over() {
         return Err(opened.shut_out_error());
     }

@@ -101,3 +101,10 @@ fn who_was_not_admitted_opens_nothing() {
     let error = open_shared("c", "s", &url, &Membership::of_follower("h")).err().unwrap().to_string();
     assert!(error.contains("host h is not admitted"), "{error}");
 }
+
+#[test]
+fn what_a_role_was_about_to_open_is_not_opened_when_it_is_over() {
+    let (url, membership) = ("rados://pool".parse().unwrap(), follower("h", 11));
+    membership.end();
+    assert!(is_shut_out(&open_shared("c", "s", &url, &membership)));
+}
