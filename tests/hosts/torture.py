@@ -181,11 +181,16 @@ class Torture:
         """Cuts the file and makes it as long as before. Returns what was said if that was refused."""
         with self.truncating:
             outcome, said = self.set_size(host, length)
-            # What was cut has to be put right, or programs find the file too short.
-            end = time.monotonic() + PATIENCE_SECONDS + self.silence_s
-            while outcome != blocks.REFUSED and self.set_size(host, SIZE)[0] != blocks.DONE:
-                if time.monotonic() > end:
-                    raise Lost("the file is not made longer again")
+        # What was cut has to be put right, or programs find the file too short.
+        end = time.monotonic() + PATIENCE_SECONDS + self.silence_s
+        while outcome != blocks.REFUSED:
+            with self.truncating:
+                if self.set_size(host, SIZE)[0] == blocks.DONE:
+                    break
+            if time.monotonic() > end:
+                raise Lost("the file is not made longer again")
+            # A host that cannot be shut out is back only when another truncation was refused because of it.
+            time.sleep(0.1)
         return said
 
     def set_size(self, host, length):
