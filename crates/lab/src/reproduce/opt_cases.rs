@@ -27,11 +27,12 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
     testbeds: &[TestbedKind::Simulated, TestbedKind::Emulated],
     setup: "12 disks and 4 SSDs behind gigabit links, a shared file of 128 GiB in 2,048 regions, SSD capacity for a sixth of it. Disks as in \
             Cost-intelligent layout's table 4 (0.3 ms startup of a random request) and the same with a startup of 5 ms. Planned from one \
-            run, judged by another with the same popularity and other requests.",
+            run, judged by another with the same popularity and other requests; where processes march, with a late start as well.",
     discussion: "The bound is that of infinitely many processes, which 32 do not reach: with one request each in flight some server is always idle. Zipf-distributed \
                 reads and mixes are where `opt` leads most, about twofold for small requests on disks that seek. Ranks that march through the file \
                 together are another matter: what costs is when regions are accessed, not how often, and a disk may or may not see the ranks' \
-                requests as one stream. There the ratio to the best other policy, in the table above, is the one to look at.",
+                requests as one stream. There the ratio to the best other policy, in the table above, is the one to look at. Its worst case does not \
+                hang on the start: `1-dv` reads 981 MB/s with a common start and 980 with a late one, `opt` 890 and 876.",
     run,
 }];
 
@@ -45,7 +46,7 @@ pub(super) struct CaseResult {
     testbed: TestbedKind,
     /// Million bytes per second, by policy.
     mb_s: BTreeMap<&'static str, f64>,
-    /// The same for each start of a case that is judged with both: `together` and `late`.
+    /// The same for each start of a case whose processes march: `together` and `late`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     starts: BTreeMap<&'static str, BTreeMap<&'static str, f64>>,
     /// No placement by the shapes that `opt` weighs can be faster.
@@ -96,7 +97,7 @@ fn measure(case: &Case, seed: u64) -> Result<CaseResult> {
     let of_start = |number: usize| -> BTreeMap<&'static str, f64> {
         judged.iter().map(|(policy, judged, _)| (policy.name(), judged.starts[number])).collect()
     };
-    let starts = STARTS.into_iter().enumerate().filter(|_| !case.is_drawn());
+    let starts = Start::of(case).iter().enumerate().filter(|_| case.marches());
     Ok(CaseResult {
         hdd: case.disk.name(),
         request_bytes: case.request_bytes,
@@ -104,7 +105,7 @@ fn measure(case: &Case, seed: u64) -> Result<CaseResult> {
         pattern: case.pattern,
         testbed: TestbedKind::Simulated,
         mb_s: judged.iter().map(|(policy, judged, _)| (policy.name(), judged.mb_s)).collect(),
-        starts: starts.map(|(number, start)| (start, of_start(number))).collect(),
+        starts: starts.map(|(number, start)| (start.name(), of_start(number))).collect(),
         bound_mb_s: judged.iter().find_map(|(.., plan)| {
             let bytes = plan.predicted.total.bytes as f64;
             plan.optimum.as_ref().map(|optimum| bytes / 1e6 / optimum.bound_s)
@@ -115,34 +116,63 @@ fn measure(case: &Case, seed: u64) -> Result<CaseResult> {
     })
 }
 
-/// Starts of marches: what hangs on the perfect order of a common one is judged with a late one as well.
-const STARTS: [&str; 2] = ["together", "late"];
+/// When the processes of a run begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Start {
+    Together,
+    /// Each at a time of its own ([`late`]).
+    Late,
+}
 
-/// What a plan does: bandwidth over all runs, half the width of its 95 % interval, relative, and the bandwidth with each of [`STARTS`].
+impl Start {
+    const ALL: [Start; 2] = [Start::Together, Start::Late];
+
+    fn name(self) -> &'static str {
+        match self {
+            Start::Together => "together",
+            Start::Late => "late",
+        }
+    }
+
+    /// The starts that a case is judged with. Where processes march, the result may depend on their order, which the first start makes perfect.
+    fn of(case: &Case) -> &'static [Start] {
+        if case.marches() { &Self::ALL } else { &Self::ALL[..1] }
+    }
+}
+
+/// What a plan does: bandwidth over all runs, half the width of its 95 % interval, relative, and the bandwidth with each of the starts.
 struct Judged {
     mb_s: f64,
     spread: f64,
     starts: Vec<f64>,
 }
 
-/// Of drawn requests the mean over runs; of marches the bytes of a run from each start over the time of both.
+/// The bytes of a run from each start over the time of all.
 fn judged_starts(lab: &Lab, files: &[FilePlacements], case: &Case, seed: u64) -> Result<Judged> {
-    let (together, spread) = judged_placement(lab, files, case, seed)?;
-    if case.is_drawn() {
-        return Ok(Judged { mb_s: together, spread, starts: Vec::new() });
-    }
-    let run = case.run(seed, 1)?;
-    let late = lab.simulate_with(files, &late(&run, seed), SimOptions::default())?.mb_per_s;
-    Ok(Judged { mb_s: 2.0 / (1.0 / together + 1.0 / late), spread, starts: vec![together, late] })
+    let judged = Start::of(case).iter().map(|start| judged_placement(lab, files, case, *start, seed));
+    let (starts, spreads): (Vec<f64>, Vec<f64>) = judged.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+    let mb_s = starts.len() as f64 / starts.iter().map(|mb_s| 1.0 / mb_s).sum::<f64>();
+    Ok(Judged { mb_s, spread: spreads.into_iter().fold(0.0, f64::max), starts })
 }
 
 /// Mean bandwidth over as many runs as it takes, and half the width of its 95 % interval, relative. The runs are the same for all
 /// policies.
-pub(super) fn judged_placement(lab: &Lab, files: &[FilePlacements], case: &Case, seed: u64) -> Result<(f64, f64)> {
+pub(super) fn judged_placement(
+    lab: &Lab,
+    files: &[FilePlacements],
+    case: &Case,
+    start: Start,
+    seed: u64,
+) -> Result<(f64, f64)> {
     let mut figures: Vec<f64> = Vec::new();
     loop {
-        let run = case.run(seed, figures.len() as u64 + 1)?;
-        figures.push(lab.simulate_with(files, &run, SimOptions::default())?.mb_per_s);
+        let number = figures.len() as u64 + 1;
+        let run = case.run(seed, number)?;
+        let outcome = match start {
+            Start::Together => lab.simulate_with(files, &run, SimOptions::default())?,
+            Start::Late => lab.simulate_with(files, &late(&run, seed + number - 1), SimOptions::default())?,
+        };
+        figures.push(outcome.mb_per_s);
         let (mean, spread) = mean_and_spread(&figures);
         // Without draws all runs are one.
         let enough = figures.len() >= MIN_REPETITIONS && spread <= TARGET_SPREAD;
@@ -189,6 +219,23 @@ fn panels(results: &[CaseResult]) -> Vec<Panel> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marches_are_judged_with_both_starts() {
+        for case in Case::all() {
+            let has_order = matches!(case.pattern, Pattern::InOrder | Pattern::MixOrder);
+            assert_eq!(Start::of(&case).contains(&Start::Late), has_order, "{case}");
+        }
+        let case = Case::all().into_iter().find(|case| case.to_string() == "5ms-1MiB-32-mix-order").unwrap();
+        let case = case.shortened(640);
+        let (lab, traced) = (case.lab().unwrap(), case.run(1, 0).unwrap());
+        let plan = lab.plan_counted(PolicyName::Def, &traced, &lab.count(&traced), 1).unwrap();
+        let judged = judged_starts(&lab, &placements(&plan, &traced), &case, 1).unwrap();
+        let [together, late] = judged.starts[..] else { panic!("{:?}", judged.starts) };
+        // A run this short is mostly the pause before its last process begins.
+        assert!(late < together, "{:?}", judged.starts);
+        assert!((2.0 / judged.mb_s - 1.0 / together - 1.0 / late).abs() < 1e-12);
+    }
 
     #[test]
     fn the_interval_narrows_with_the_runs() {

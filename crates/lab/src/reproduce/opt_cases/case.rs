@@ -131,6 +131,11 @@ impl Case {
         self.pattern != Pattern::InOrder
     }
 
+    /// Whether processes go through the file side by side, so that the order of their requests counts.
+    pub(in super::super) fn marches(&self) -> bool {
+        matches!(self.pattern, Pattern::InOrder | Pattern::MixOrder)
+    }
+
     pub(in super::super) fn lab(&self) -> Result<Lab> {
         lab(self.disk)
     }
