@@ -24,6 +24,11 @@ pub(super) fn late(program: &dyn Program, seed: u64) -> Rephased<'_> {
     Rephased { program, phases: program.phases(), steps: Box::new(steps) }
 }
 
+/// Bandwidth over a run from each start, from the bandwidth with each: all access the same bytes, so those of all over the time of all.
+pub(super) fn over_all_starts(mb_s: &[f64]) -> f64 {
+    mb_s.len() as f64 / mb_s.iter().map(|mb_s| 1.0 / mb_s).sum::<f64>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

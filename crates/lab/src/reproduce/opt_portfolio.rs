@@ -7,6 +7,7 @@ mod case;
 mod simple;
 
 use super::experiment::{Experiment, Findings, OURS, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::late::over_all_starts;
 use anyhow::{Context as _, Result};
 use case::{Case, Run};
 use rayon::prelude::*;
@@ -114,9 +115,7 @@ fn measure(case: &Case, seed: u64) -> Result<CaseResult> {
     let speed = |files: &[FilePlacements]| -> Result<Speed> {
         let one = |run: &Run| Ok(lab.simulate_with(files, run, SimOptions::default())?.mb_per_s);
         let starts: Vec<f64> = judging.iter().map(one).collect::<Result<_>>()?;
-        // All access the same bytes: those of all over the time of all.
-        let mb_s = starts.len() as f64 / starts.iter().map(|mb_s| 1.0 / mb_s).sum::<f64>();
-        Ok(Speed { mb_s, starts })
+        Ok(Speed { mb_s: over_all_starts(&starts), starts })
     };
     let judge = |policy: &PolicyName| -> Result<(PolicyName, Speed, Plan)> {
         let plan = lab.plan_counted(*policy, &traced, &counts, seed)?;
