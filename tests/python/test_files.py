@@ -204,7 +204,10 @@ except OSError as error:
     def test_a_closed_file_refuses_and_names_no_descriptor(self):
         with stripewise.open(self.path(), "w+b", 0) as file:
             self.assertRaises(io.UnsupportedOperation, file.fileno)
-        for call in (file.read, file.tell, file.readable, file.fileno, lambda: file.write(b"x"), lambda: file.seek(0), file.truncate):
+        calls = [file.read, file.readall, file.tell, file.readable, file.fileno, file.truncate, file.sync]
+        calls += [lambda: file.write(b"x"), lambda: file.write_at(0, b"x"), lambda: file.seek(0), lambda: file.read_at(0, 1)]
+        calls += [lambda: file.readinto(bytearray(1)), lambda: file.readinto_at(0, bytearray(1))]
+        for call in calls:
             self.assertRaises(ValueError, call)
         self.assertIn("closed", repr(file))
         file.close()
@@ -212,6 +215,38 @@ except OSError as error:
             self.assertRaises(io.UnsupportedOperation, file.write, b"x")
             self.assertRaises(BufferError, file.readinto, b"not writable")
             self.assertRaises(TypeError, file.readinto, 5)
+
+    def test_the_locks_by_which_this_process_lives_outlast_a_look_at_the_state_directory(self):
+        table = self.cluster.file.parent / "stripewise-state/run/processes"
+
+        def held():
+            with open("/proc/locks", encoding="ascii") as locks:
+                return [line for line in locks if f" {os.getpid()} " in line and f":{table.stat().st_ino} " in line]
+
+        with stripewise.open(self.path(), "w+b", 0) as file:
+            file.write(b"x")
+            before = held()
+            self.assertTrue(before)
+            self.assertIsNone(stripewise._files.status(table))
+            for mode in ("rb", "r+b", "r"):
+                self.assertRaises(PermissionError, stripewise.open, table, mode)
+            self.assertEqual(held(), before)
+
+    def test_a_class_of_its_own_has_its_own_calls(self):
+        class Counted(stripewise.ManagedFile):
+            reads = 0
+
+            def readinto(self, buffer, /):
+                self.reads += 1
+                return super().readinto(buffer)
+
+        with stripewise.open(self.path(), "w+b", 0) as file:
+            file.write(b"0123456789")
+            counted, buffer = Counted(file._file, "r+b"), bytearray(4)
+            counted.seek(2)
+            self.assertEqual((counted.readinto(buffer), bytes(buffer), counted.reads), (4, b"2345", 1))
+            self.assertEqual((counted.read(2), counted.read(None), counted.read()), (b"67", b"89", b""))
+            counted.close()
 
     def test_threads_share_a_file_and_one_may_close_it(self):
         path, blocks, size = self.path(), 64, 40_000

@@ -38,6 +38,7 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_layout::FileId;
 use stripewise_store::file::{FileError, StripedFile};
+use stripewise_store::shared::processes::is_used_here;
 use stripewise_store::stub::size_may_be_stub;
 
 /// Bytes that a call moved, and where.
@@ -69,13 +70,14 @@ pub(crate) fn check_stub(open: &Open, descriptor: c_int) {
     }
 }
 
-/// Whether a path leads to a regular file of a stub's size.
+/// Whether a path leads to a regular file of a stub's size, or to one that is not to be opened at all (`posix::open`).
 pub(crate) fn may_be_stub(directory: c_int, path: &CStr) -> bool {
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
     let base = unsafe { BorrowedFd::borrow_raw(directory) };
     rustix::fs::statat(base, path, rustix::fs::AtFlags::empty()).is_ok_and(|status| {
         FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
-            && may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino))
+            && (may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino))
+                || is_used_here((status.st_dev, status.st_ino)))
     })
 }
 

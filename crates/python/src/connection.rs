@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use stripewise::messages::chain;
 use stripewise::{Session, Voice};
 use stripewise_store::client::{Client, ClientError, ClientOptions};
+use stripewise_store::packet::PacketError;
 
 /// For how long a broker that was started here may take to serve: it may have to recover what a killed one left.
 const BROKER_PATIENCE: Duration = Duration::from_secs(30);
@@ -126,8 +127,13 @@ fn connect(state: &Path, caller: &Caller) -> Result<Client, PyErr> {
         Ok(client) => return Ok(client),
         Err(error) => error,
     };
-    let is_missing =
-        matches!(error, ClientError::Unreachable { .. } | ClientError::StateDirectory { source: Errno::NOENT, .. });
+    // One that ends closes what had not come to it yet.
+    let is_missing = matches!(
+        error,
+        ClientError::Unreachable { .. }
+            | ClientError::Packet(PacketError::Closed)
+            | ClientError::StateDirectory { source: Errno::NOENT, .. }
+    );
     let mut awaited = caller.broker();
     let is_started = awaited.started.as_deref() == Some(state);
     if !is_started && !is_missing {

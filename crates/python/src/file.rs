@@ -204,21 +204,22 @@ impl File {
         self.bytes_at(py, offset, usize::try_from(length).map_err(|_| of_system(Errno::NOMEM, &self.path))?)
     }
 
-    /// Up to `length` bytes from the position on; all that follow if it is negative.
-    #[pyo3(signature = (length=-1))]
-    fn read<'py>(&self, py: Python<'py>, length: i64) -> PyResult<Bound<'py, PyBytes>> {
+    /// Up to `length` bytes from the position on; all that follow if it is negative or None.
+    #[pyo3(signature = (length=None))]
+    fn read<'py>(&self, py: Python<'py>, length: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
+        let length = length.and_then(|length| u64::try_from(length).ok());
         let left = self.in_turn(py, |striped, position| {
             let size = striped.latest_size_bytes().map_err(|error| self.failed(&error))?;
             Ok(size.saturating_sub(*position))
         })?;
-        let wanted = u64::try_from(length).unwrap_or(u64::MAX).min(left);
+        let wanted = length.map_or(left, |length| length.min(left));
         let wanted = usize::try_from(wanted).map_err(|_| of_system(Errno::NOMEM, &self.path))?;
         let mut read = Ok(0);
         let bytes = PyBytes::new_with(py, wanted, |buffer| {
             read = self.in_turn(py, |striped, position| {
                 let read = match length {
-                    ..0 => self.fill_all(striped, *position, buffer)?,
-                    _ => self.fill(striped, *position, buffer)?,
+                    None => self.fill_all(striped, *position, buffer)?,
+                    Some(_) => self.fill(striped, *position, buffer)?,
                 };
                 *position += read as u64;
                 Ok(read)

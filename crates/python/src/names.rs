@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use stripewise_store::client::{Lookup, Name, NameChange, Standing};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::protocol::NameCall;
+use stripewise_store::shared::processes::is_used_here;
 
 /// How often names that come and go are examined again.
 const MAX_ROUNDS: u32 = 64;
@@ -30,7 +31,8 @@ fn hold(path: &Path, flags: OFlags) -> PyResult<Option<OwnedFd>> {
 /// The managed file that is held; `None` of anything else.
 fn managed(held: &OwnedFd, path: &Path, caller: &Caller) -> PyResult<Option<Found>> {
     let found = rustix::fs::fstat(held).map_err(|errno| of_system(errno, path))?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+    // To open the table of processes and close it would end this process's own locks.
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || is_used_here((found.st_dev, found.st_ino)) {
         return Ok(None);
     }
     match Ordinary::open(format!("/proc/self/fd/{}", held.as_raw_fd())) {

@@ -23,6 +23,7 @@ use stripewise_store::client::Client;
 use stripewise_store::file::StripedFile;
 use stripewise_store::new_stub::{Birth, NewStub};
 use stripewise_store::shared::inodes::Inodes;
+use stripewise_store::shared::processes::is_used_here;
 use stripewise_store::state::INODES;
 use stripewise_store::stub::size_may_be_stub;
 
@@ -143,9 +144,14 @@ pub(crate) fn open_managed(
 impl Opening {
     fn open(&self, caller: &Caller) -> PyResult<Option<File>> {
         for _ in 0..MAX_ROUNDS {
+            let found = std::fs::metadata(&self.path);
             // Opening a FIFO or a device may wait or do something.
-            if std::fs::metadata(&self.path).is_ok_and(|found| !found.is_file()) {
+            if found.as_ref().is_ok_and(|found| !found.is_file()) {
                 return Ok(None);
+            }
+            // To close it would end the locks by which others see that this process lives.
+            if found.is_ok_and(|found| is_used_here((found.dev(), found.ino()))) {
+                return Err(of_system(Errno::ACCESS, &self.path));
             }
             let mut options = Ordinary::options();
             // The stub is never written; that this process may write it is what counts.

@@ -6,7 +6,7 @@
 //! repeats the request that was not answered. Where none comes soon, [`ClientOptions::start_broker`] may start one. Once patience has come to its end, further requests try only once, until a broker answers again.
 //!
 //! Whether this process lives, others see from its process slot (`shared::processes`), a lock that the kernel keeps on a descriptor
-//! that is never closed. Closing any other of that file would drop the lock as well, so none is let in a second time.
+//! that is never closed. Closing any other of that file would drop the lock as well, so a process asks for one only if it has none.
 
 mod agent;
 mod connection;
@@ -18,6 +18,7 @@ mod name_changes;
 pub(crate) mod objects;
 mod open_file;
 mod options;
+mod process_table;
 pub mod record_locks;
 pub(crate) mod rings;
 pub(crate) mod servers;
@@ -82,8 +83,7 @@ pub(crate) struct Core {
     /// Requests sent to the broker and waited for.
     requests: AtomicU64,
     pub(crate) stations: Option<Arc<Stations>>,
-    /// Never dropped: closing the descriptor would free the process slot of another client of this process.
-    pub(crate) processes: std::mem::ManuallyDrop<Processes>,
+    pub(crate) processes: Processes,
     /// Process slot + 1 in the low 16 bits, incarnation above; 0: none (a child that found no free slot).
     identity: AtomicU64,
     pub(crate) objects: ObjectCache,
@@ -121,36 +121,24 @@ impl Core {
         let run = rustix::fs::open(state_directory.join("run"), flags, Mode::empty())
             .map_err(|source| ClientError::StateDirectory { path: state_directory.to_owned(), source })?;
         let run = Descriptor::raise(run, base);
-        let (connection, welcome) = first_connection(&run, base, &options).map_err(|error| {
+        let (connection, welcome, processes) = first_connection(&run, base, &options).map_err(|error| {
             let path = state_directory.to_owned();
             match (error, agent_patience(&run)) {
-                (PacketError::Os(_) | PacketError::Closed, Some(_)) => {
+                (ClientError::Packet(PacketError::Os(_) | PacketError::Closed), Some(_)) => {
                     ClientError::NoAgent { path, waited_s: patience_with(&run, &options).as_secs() }
                 }
-                (PacketError::Os(source), None) => ClientError::Unreachable { path, source },
-                (other, _) => ClientError::Packet(other),
+                (ClientError::Packet(PacketError::Os(source)), None) => ClientError::Unreachable { path, source },
+                (other, _) => other,
             }
         })?;
         // What waits for a successor waits for a change of master too.
         let patience = options.patience.max(agent_patience(&run).unwrap_or_default());
         let options = ClientOptions { patience, ..options };
-        let (cluster, servers, names, shared, mut descriptors) = match welcome {
-            Answer {
-                reply: Reply::Welcome { cluster, servers, managed, expected, min_sizes, shared },
-                descriptors,
-            } => (cluster, servers, ManagedNames { managed, expected, min_sizes }, shared, descriptors.into_iter()),
-            Answer { reply: Reply::Refused(refusal), .. } => return Err(connection.not_welcome(refusal)),
-            Answer { reply, .. } => return Err(unexpected("Hello", &reply)),
+        let Reply::Welcome { cluster, servers, managed, expected, min_sizes, shared } = welcome.reply else {
+            return Err(unexpected("Hello", &welcome.reply));
         };
-        let processes = descriptors.next().ok_or_else(|| missing_descriptors("Hello"))?;
-        let processes = Processes::open(Descriptor::raise(into_owned(processes), base).into_owned())
-            .map_err(|source| ClientError::Os { action: "mapping the table of processes", source })?;
-        let processes = std::mem::ManuallyDrop::new(processes);
-        // Moving it up closed the number that it came under, and with that the kernel dropped the locks of this process's other clients.
-        if !processes.hold_again() {
-            return Err(ClientError::NoProcessSlot);
-        }
-        let stations = match descriptors.next() {
+        let names = ManagedNames { managed, expected, min_sizes };
+        let stations = match welcome.descriptors.into_iter().next() {
             Some(descriptor) => Some(Arc::new(
                 Stations::open(&descriptor, servers.len())
                     .map_err(|error| ClientError::Unexpected { request: "Hello", what: error.to_string() })?,
@@ -430,23 +418,28 @@ fn patience_with(run: &Descriptor, options: &ClientOptions) -> Duration {
     agent_patience(run).map_or(usual, |agents| usual.max(options.patience).max(agents))
 }
 
+/// A broker that dies before all was said is one that was not there yet.
 fn first_connection(
     run: &Descriptor,
     base: RawFd,
     options: &ClientOptions,
-) -> Result<(Connection, Answer), PacketError> {
+) -> Result<(Connection, Answer, Processes), ClientError> {
     let begun = now();
+    let welcomed = || {
+        let opened = Connection::open(run.as_fd(), base).map_err(PacketError::Os);
+        let mut connection = opened.map_err(ClientError::Packet)?;
+        let welcome = connection.hello().map_err(ClientError::Packet)?;
+        if let Reply::Refused(refusal) = welcome.reply {
+            return Err(connection.not_welcome(refusal));
+        }
+        let processes = process_table::open(&mut connection, run, base)?;
+        Ok((connection, welcome, processes))
+    };
     loop {
-        let result = Connection::open(run.as_fd(), base).map_err(PacketError::Os).and_then(|mut connection| {
-            let welcome = connection.hello()?;
-            Ok((connection, welcome))
-        });
-        match result {
-            Err(PacketError::Closed | PacketError::Os(Errno::CONNREFUSED | Errno::NOENT | Errno::AGAIN))
-                if now() < begun + patience_with(run, options) =>
-            {
-                sleep(Duration::from_millis(10));
-            }
+        match welcomed() {
+            Err(ClientError::Packet(
+                PacketError::Closed | PacketError::Os(Errno::CONNREFUSED | Errno::NOENT | Errno::AGAIN),
+            )) if now() < begun + patience_with(run, options) => sleep(Duration::from_millis(10)),
             result => return result,
         }
     }
@@ -485,6 +478,7 @@ fn missing_descriptors(request: &'static str) -> ClientError {
 fn name_of(request: &Request) -> &'static str {
     match request {
         Request::Hello { .. } => "Hello",
+        Request::Processes => "Processes",
         Request::Lane => "Lane",
         Request::Claimed { .. } => "Claimed",
         Request::Open { .. } => "Open",

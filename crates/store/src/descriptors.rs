@@ -8,9 +8,11 @@
 //! Closing goes by raw system call: the destructor of the standard library's `OwnedFd` calls libc's `close`, which the preload library defines.
 
 use crate::lock::Lock;
-use rustix::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
+use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -138,6 +140,11 @@ impl Descriptor {
     }
 }
 
+/// Counts a descriptor among the library's own that nobody closes.
+pub fn keep(descriptor: BorrowedFd<'static>) {
+    mark(descriptor.as_raw_fd(), true);
+}
+
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: open until `self` is dropped.
@@ -151,6 +158,23 @@ impl Drop for Descriptor {
         // SAFETY: ours alone, and not used after.
         unsafe { rustix::io::close(self.0) };
     }
+}
+
+/// The numbers of all descriptors that this process has open.
+///
+/// # Errors
+///
+/// That of reading `/proc/self/fd`: then nothing is known of them.
+pub(crate) fn open_numbers() -> Result<Vec<RawFd>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = Received::from(with_raised_limit(|| rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()))?);
+    let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
+    let mut entries = RawDir::new(&directory, &mut buffer);
+    let mut numbers = Vec::new();
+    while let Some(entry) = entries.next() {
+        numbers.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<RawFd>().ok()));
+    }
+    Ok(numbers)
 }
 
 /// The base for a process with the present limits.
@@ -200,7 +224,6 @@ pub(crate) fn free_after_fork() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fd::AsRawFd;
 
     #[test]
     fn descriptors_are_high_marked_and_unmarked_when_closed() {

@@ -105,9 +105,28 @@ impl Default for Buffer {
 /// [`PacketError::Closed`], [`PacketError::Malformed`], [`PacketError::Truncated`] also where
 /// descriptors were lost, or [`PacketError::Os`].
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd, buffer: &mut Buffer) -> Result<(T, Vec<OwnedFd>), PacketError> {
+    receive_by(RecvFlags::empty(), socket, buffer)
+}
+
+/// As [`receive`] of a packet that has come; `None`: none has.
+pub fn receive_now<T: DeserializeOwned>(
+    socket: impl AsFd,
+    buffer: &mut Buffer,
+) -> Option<Result<(T, Vec<OwnedFd>), PacketError>> {
+    match receive_by(RecvFlags::DONTWAIT, socket, buffer) {
+        Err(PacketError::Os(Errno::AGAIN)) => None,
+        received => Some(received),
+    }
+}
+
+fn receive_by<T: DeserializeOwned>(
+    how: RecvFlags,
+    socket: impl AsFd,
+    buffer: &mut Buffer,
+) -> Result<(T, Vec<OwnedFd>), PacketError> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let (message, flags) = receive_into(socket, buffer, &mut control);
+    let (message, flags) = receive_into(how, socket, buffer, &mut control);
     let descriptors = control
         .drain()
         .filter_map(|message| match message {
@@ -129,17 +148,18 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd, buffer: &mut Buffer) -> R
 ///
 /// Those of [`receive`]; descriptors that were left are none.
 pub fn receive_message<T: DeserializeOwned>(socket: impl AsFd, buffer: &mut Buffer) -> Result<T, PacketError> {
-    receive_into(socket, buffer, &mut RecvAncillaryBuffer::new(&mut [])).0
+    receive_into(RecvFlags::empty(), socket, buffer, &mut RecvAncillaryBuffer::new(&mut [])).0
 }
 
 fn receive_into<T: DeserializeOwned>(
+    how: RecvFlags,
     socket: impl AsFd,
     Buffer(bytes): &mut Buffer,
     control: &mut RecvAncillaryBuffer<'_>,
 ) -> (Result<T, PacketError>, ReturnFlags) {
     let received = loop {
         let mut buffers = [IoSliceMut::new(bytes)];
-        match rustix::net::recvmsg(&socket, &mut buffers, control, RecvFlags::CMSG_CLOEXEC) {
+        match rustix::net::recvmsg(&socket, &mut buffers, control, how | RecvFlags::CMSG_CLOEXEC) {
             Err(Errno::INTR) => {}
             Err(errno) => return (Err(errno.into()), ReturnFlags::empty()),
             Ok(received) => break received,
@@ -173,7 +193,9 @@ mod tests {
         passed.rewind().unwrap();
         passed.read_to_string(&mut text).unwrap();
         assert_eq!(text, "hello");
-        assert_eq!(receive::<(String, u64)>(&b, &mut buffer).unwrap().0, ("plain".to_owned(), 8));
+        let plain = receive_now::<(String, u64)>(&b, &mut buffer).expect("it has come").unwrap();
+        assert_eq!(plain.0, ("plain".to_owned(), 8));
+        assert!(receive_now::<(String, u64)>(&b, &mut buffer).is_none(), "nothing else has");
         assert!(matches!(send(&a, &vec![0u8; MAX_PACKET_BYTES + 1], &[]), Err(PacketError::Truncated)));
         drop(a);
         assert!(matches!(receive::<u8>(&b, &mut buffer), Err(PacketError::Closed)));

@@ -232,3 +232,28 @@ print(seen - {"FileNotFoundError"})
     let checked = place.say(&["check"]);
     assert_eq!(checked.status, 0, "{}{}", checked.out, checked.err);
 }
+
+/// As `grep -r` and `tar` do where the state directory lies beside what they are to read. With its locks gone the program would count as dead, and moves would lose
+/// what it writes.
+#[test]
+fn a_program_that_reads_the_state_directory_still_counts_as_living() {
+    let place = two_servers("", "");
+    let mut program = Driver::start(&place, &[]);
+    assert_eq!(program.ask(&open("on-a/file")), "True");
+    assert_eq!(place.locks_of("stripewise-state"), 1);
+    for call in
+        ["os.open('stripewise-state/run/processes', os.O_RDONLY)", "open('stripewise-state/run/processes', 'rb')"]
+    {
+        assert_eq!(program.ask(call), "EACCES");
+        assert_eq!(place.locks_of("stripewise-state"), 1);
+    }
+    let stream = "__import__('ctypes').CDLL(None).fopen(b'stripewise-state/run/processes', b'r')";
+    assert_eq!(program.ask(stream), "0");
+    assert_eq!(place.locks_of("stripewise-state"), 1);
+    // What opens it without a way to its bytes ends nothing.
+    assert_eq!(program.ask("os.close(os.open('stripewise-state/run/processes', os.O_PATH))"), "None");
+    assert_eq!(place.locks_of("stripewise-state"), 1);
+    assert_eq!(program.ask(WRITE), "3000");
+    assert!(program.end().status.success());
+    assert_eq!(place.locks_of("stripewise-state"), 0);
+}

@@ -89,11 +89,18 @@ fn changing(
     result
 }
 
-/// As [`changing`], of an open descriptor.
+/// As [`changing`], of an open descriptor. The broker is not asked where mode and owner are what they were: SQLite gives each journal the owner of its
+/// database, which the journal mostly has.
 fn changing_open(fd: c_int, what: redirected::Change, real: impl FnOnce() -> c_int) -> c_int {
+    let attributes = || match (what, lookup(fd)) {
+        (Attributes, Known::Managed(_)) => redirected::attributes_of(fd),
+        _ => None,
+    };
+    let before = attributes();
     let result = real();
     if result == 0
         && let Known::Managed(open) = lookup(fd)
+        && (before.is_none() || before != attributes())
     {
         let _errno = Errno::keep();
         redirected::changed(&open, fd, what);

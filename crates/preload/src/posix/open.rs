@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_capture::call::Call;
 use stripewise_capture::clock::Ticks;
+use stripewise_store::descriptors as own;
+use stripewise_store::shared::processes::is_used_here;
 
 /// The flags as the kernel needs them, and what is left to do after its open.
 struct Plan {
@@ -137,8 +139,10 @@ unsafe fn try_open(
         Err(error) => {
             // SAFETY: just opened.
             let was_removed = redirect::was_removed(unsafe { BorrowedFd::borrow_raw(descriptor) }, error);
-            // SAFETY: the program never learns of this descriptor.
-            unsafe { rustix::io::close(descriptor) };
+            if !process::owns_tables() || !own::owns_descriptor(descriptor) {
+                // SAFETY: the program never learns of this descriptor.
+                unsafe { rustix::io::close(descriptor) };
+            }
             (!was_removed).then(|| process::fail(error))
         }
     }
@@ -164,6 +168,16 @@ fn note(
     // SAFETY: just opened.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let status = rustix::fs::fstat(borrowed);
+    if plan.flags & libc::O_PATH == 0
+        && status.as_ref().is_ok_and(|status| is_used_here((status.st_dev, status.st_ino)))
+    {
+        if owns {
+            // To close it would end the locks by which others see that this process lives, and a move would lose what it writes.
+            own::keep(borrowed);
+            let _ = rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC);
+        }
+        return Err(Errno::ACCESS);
+    }
     if status.as_ref().is_ok_and(|status| status.st_nlink == 0 && redirect::was_replaced(directory, path, status)) {
         return Err(Errno::STALE);
     }

@@ -255,6 +255,13 @@ pub(crate) fn changed(open: &Open, descriptor: c_int, what: Change) {
     report_change(stub, file.id(), Some(file), what);
 }
 
+/// Mode, owner and group of what the descriptor is open on.
+pub(crate) fn attributes_of(descriptor: c_int) -> Option<(u32, u32, u32)> {
+    // SAFETY: the program's descriptor, of the call under way.
+    let status = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok()?;
+    Some((status.st_mode, status.st_uid, status.st_gid))
+}
+
 /// `truncate` of a path; none when it leads to no managed file.
 pub(crate) fn truncate(path: *const c_char, length: i64) -> Option<Result<(), Errno>> {
     if !is_on() {

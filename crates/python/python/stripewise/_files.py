@@ -42,6 +42,9 @@ class ManagedFile(io.RawIOBase):
         self._name = os.fspath(file.path)
         #: As Python has it, such as ``r+b``.
         self.mode = mode
+        # Their checks are made once for all, and the module's own calls need no frame of the interpreter. What a subclass defines stays.
+        calls = ["read", "readinto", "read_at", "readinto_at"] * file.readable + ["write", "write_at"] * file.writable
+        self.__dict__.update({call: getattr(file, call) for call in calls if getattr(type(self), call) is getattr(ManagedFile, call)})
 
     @property
     def name(self) -> str:
@@ -76,7 +79,7 @@ class ManagedFile(io.RawIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         """Up to `size` bytes from the position on; all that follow if it is negative or None."""
         self._check("read", self._file.readable)
-        return self._file.read(-1 if size is None else size)
+        return self._file.read(size)
 
     def readall(self) -> bytes:
         """All bytes from the position to the end."""

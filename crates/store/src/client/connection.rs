@@ -56,8 +56,7 @@ impl Connection {
         self.call(&Request::Hello { version: PROTOCOL_VERSION }, &[])
     }
 
-    /// The greeting of a process that has a slot in the table of processes: the broker's descriptor of it does not come in, since closing
-    /// that would drop the slot's lock.
+    /// The greeting of a client that had been welcomed: descriptors that come along again are not let in.
     pub(super) fn hello_again(&mut self) -> Result<Reply, PacketError> {
         packet::send(&self.socket, &Request::Hello { version: PROTOCOL_VERSION }, &[])?;
         packet::receive_message(&self.socket, &mut self.buffer)

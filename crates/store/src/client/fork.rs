@@ -12,7 +12,7 @@
 //! is not open ([`Child::Helper`]).
 
 use super::open_file::SharedFile;
-use super::{Client, Control, Core};
+use super::{Client, Control, Core, process_table};
 use crate::descriptors::{self, Descriptor};
 use crate::protocol::Event;
 use crate::shared::processes::Processes;
@@ -99,6 +99,8 @@ pub fn before_fork(clients: &[Client]) {
         guard_files(core);
     }
     // Each one lock for all; the first is taken by making a guard as well.
+    // Who has it takes the next one.
+    process_table::take_for_fork();
     descriptors::take_for_fork();
     size_limit::take_for_fork();
 }
@@ -183,6 +185,7 @@ fn guard_files(core: &Core) {
 fn free_locks(clients: &[Client]) {
     size_limit::free_after_fork();
     descriptors::free_after_fork();
+    process_table::free_after_fork();
     for Client { core } in clients {
         core.objects.free_after_fork();
         core.control.free_after_fork();

@@ -7,6 +7,7 @@ use crate::descriptors::Received;
 use crate::protocol::{Admin, Event, Refusal, Reply, Request};
 use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
+use crate::shared::map;
 use crate::shared::slots::Slots;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::OFlags;
@@ -38,6 +39,12 @@ pub(super) struct SharedFile {
     pub(super) slots: Slots,
     /// Set when a successor of the broker made the file's control block again.
     pub(super) replaced: AtomicBool,
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        map::unmap_together([self.control.map_mut(), self.extent.map_mut(), self.slots.map_mut()]);
+    }
 }
 
 /// A managed file that this process has open, and the memory that it shares with others. Closed at the latest when it is dropped.
@@ -145,7 +152,7 @@ impl Client {
             return Ok(handle);
         }
         let answer = core.call_locked(&mut control, &Request::Open { file }, &[stub])?;
-        core.adopt(&mut control, answer, stub, "Open", make)
+        core.adopt(&mut control, answer, (stub, identity), "Open", make)
     }
 
     /// See [`Client::create`].
@@ -156,11 +163,12 @@ impl Client {
         make: fn(OpenFile) -> H,
     ) -> Result<Arc<H>, ClientError> {
         let request = Request::Create { path: utf8(path)? };
+        let identity = identity_of(stub)?;
         let mut control = self.core.control();
         let mut brokers = 1;
         loop {
             let answer = self.core.call_locked(&mut control, &request, &[stub])?;
-            match self.core.adopt(&mut control, answer, stub, "Create", make) {
+            match self.core.adopt(&mut control, answer, (stub, identity), "Create", make) {
                 // A successor of the broker took it for a dead client's before this one could register.
                 Err(ClientError::Gone { .. }) if brokers < MAX_CREATIONS => brokers += 1,
                 result => return result,
@@ -179,9 +187,10 @@ impl Client {
         make: fn(OpenFile) -> H,
     ) -> Result<Arc<H>, ClientError> {
         let request = Request::Admin(Admin::Import { path: utf8(path)?, placement, temporary: utf8(temporary)? });
+        let identity = identity_of(stub)?;
         let mut control = self.core.control();
         let answer = self.core.call_locked(&mut control, &request, &[stub, original])?;
-        self.core.adopt(&mut control, answer, stub, "Import", make)
+        self.core.adopt(&mut control, answer, (stub, identity), "Import", make)
     }
 }
 
@@ -196,7 +205,7 @@ impl Core {
         self: &Arc<Self>,
         control: &mut Control,
         answer: Answer,
-        stub: BorrowedFd<'_>,
+        (stub, identity): (BorrowedFd<'_>, (u64, u64)),
         request: &'static str,
         make: fn(OpenFile) -> H,
     ) -> Result<Arc<H>, ClientError> {
@@ -211,8 +220,8 @@ impl Core {
             replaced: false.into(),
         });
         let (slot, incarnation) = self.identity().ok_or(ClientError::NoProcessSlot)?;
-        let (stub_identity, control_identity) = (identity_of(stub)?, identity_of(block.as_fd())?);
-        let stub = KeptStub::new(stub, stub_identity, writable, self.base)
+        let control_identity = identity_of(block.as_fd())?;
+        let stub = KeptStub::new(stub, identity, writable, self.base)
             .map_err(|source| ClientError::Os { action: "keeping the stub", source })?;
         // From here on nothing may fail but with the use taken back; and no handle may be dropped, which would wait for the lock held here.
         shared

@@ -70,6 +70,7 @@ impl StandIn {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(&directory.path().join("state")).unwrap();
         let listener = state.listen().unwrap();
+        let processes = std::fs::File::create_new(directory.path().join("state/run/processes")).unwrap();
         let (block, extent, slots) = (memory(), memory(), memory());
         let control = ControlBlock::build(&block, FILE, [1; 16], 1 << 20).unwrap();
         let layout = Layout::new((0..urls.len()).map(|number| (ServerId(number as u16), STRIPE))).unwrap();
@@ -94,7 +95,7 @@ impl StandIn {
         let answering = Answering {
             cluster: cluster.to_owned(),
             servers: urls.iter().zip('a'..).map(server).collect(),
-            processes: Processes::build(memory()).unwrap(),
+            processes: Processes::build(processes.into()).unwrap(),
             file: [block, extent, slots],
             logs: [table_memory, hints_memory],
             slots: Arc::clone(&users),
@@ -146,16 +147,17 @@ impl Answering {
             let mut sent: Vec<BorrowedFd<'_>> = Vec::new();
             let reply = match request {
                 Request::Unanswered(_) => continue,
-                Request::Hello { .. } => {
+                Request::Hello { .. } => Reply::Welcome {
+                    cluster: self.cluster.clone(),
+                    servers: self.servers.clone(),
+                    managed: Vec::new(),
+                    expected: Vec::new(),
+                    min_sizes: Vec::new(),
+                    shared: false,
+                },
+                Request::Processes => {
                     sent.push(self.processes.descriptor());
-                    Reply::Welcome {
-                        cluster: self.cluster.clone(),
-                        servers: self.servers.clone(),
-                        managed: Vec::new(),
-                        expected: Vec::new(),
-                        min_sizes: Vec::new(),
-                        shared: false,
-                    }
+                    Reply::Processes
                 }
                 Request::Open { file } => {
                     sent.extend(self.file.iter().map(AsFd::as_fd));

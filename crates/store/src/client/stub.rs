@@ -6,12 +6,11 @@
 //! descriptor that the process has open anyway; where it has none, the stub is opened for the moment.
 
 use super::record_locks;
-use crate::descriptors::{Descriptor, Received, with_raised_limit};
+use crate::descriptors::{Descriptor, Received, open_numbers, with_raised_limit};
 use crate::{nameless, times};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -80,17 +79,8 @@ impl KeptStub {
         if self.permits(seen) == Some(Permits::Everything) {
             return Ok(Some(seen));
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = with_raised_limit(|| rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()))?;
-        let directory = Received::from(directory);
-        let mut best = None;
-        let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
-        let mut entries = RawDir::new(&directory, &mut buffer);
-        while let Some(entry) = entries.next() {
-            let number = entry?.file_name().to_str().ok().and_then(|name| name.parse().ok());
-            best = best.max(number.and_then(|number| self.permits(number).map(|permits| (permits, number))));
-        }
-        Ok(match best {
+        let permitting = |number| self.permits(number).map(|permits| (permits, number));
+        Ok(match open_numbers()?.into_iter().filter_map(permitting).max() {
             // To open the stub and close it again would cost the process its locks. What permits less is enough for a sync.
             Some((Permits::Less, number)) if record_locks::are_held_on(self.identity.1) => Some(number),
             Some((Permits::Less, _)) | None => None,

@@ -195,6 +195,8 @@ pub enum Reply {
         /// Not the master's.
         hosts: Vec<ProbedHost>,
     },
+    /// The descriptor of the table of processes rides along.
+    Processes,
 }
 
 /// What a host and the master's see of each other's changes in a directory; of each property what is wrong with it, or `None`.

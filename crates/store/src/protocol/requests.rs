@@ -21,7 +21,7 @@ pub enum NameCall {
 /// What a client asks of the broker. Descriptors that ride along are named with each request.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// First on every connection. Answer: [`Reply::Welcome`](super::Reply::Welcome) with the `processes` descriptor (and `stations`, if any server is emulated).
+    /// First on every connection. Answer: [`Reply::Welcome`](super::Reply::Welcome) with the descriptor of `stations`, if any server is emulated.
     Hello {
         /// [`PROTOCOL_VERSION`](super::PROTOCOL_VERSION) of the client.
         version: u32,
@@ -215,6 +215,9 @@ pub enum Request {
     /// What the kernel's `sync` of all files lacks: write to the disks what is newer on SSDs, and make the sizes of all files durable that this host
     /// knows. `Done` once they are; the objects and their names are yet to be synced.
     SyncAll,
+    /// The table of processes, for a process that has no descriptor of it ([`crate::shared::processes`]). Answer:
+    /// [`Reply::Processes`](super::Reply::Processes).
+    Processes,
 }
 
 impl Request {
@@ -254,6 +257,7 @@ impl Request {
             Self::Lane => "lane",
             Self::Refresh { .. } => "refresh",
             Self::SyncAll => "sync_all",
+            Self::Processes => "processes",
         }
     }
 }

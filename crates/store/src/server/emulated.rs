@@ -261,7 +261,7 @@ mod tests {
         let alone = predict().unwrap();
         assert_eq!(stations.server_load(ServerId(0)).sub_requests, 0, "a prediction reserves nothing");
         let (first, second) = (reserve(4096).unwrap(), reserve(4096).unwrap());
-        for _ in 0..100 {
+        for _ in 0..1000 {
             reserve(1 << 20);
         }
         let behind = predict().unwrap();

@@ -196,6 +196,11 @@ impl ControlBlock {
         Ok(Self { map })
     }
 
+    /// For [`map::unmap_together`].
+    pub fn map_mut(&mut self) -> &mut SharedMap {
+        &mut self.map
+    }
+
     /// The boot id in whatever once was a control block; it has stood at the same place from the first version on.
     ///
     /// # Errors

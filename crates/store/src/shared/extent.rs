@@ -71,6 +71,11 @@ impl Extent {
         Ok(Self { map })
     }
 
+    /// For [`map::unmap_together`].
+    pub fn map_mut(&mut self) -> &mut SharedMap {
+        &mut self.map
+    }
+
     /// Whether the mapping permits writes.
     #[must_use]
     pub fn is_writable(&self) -> bool {

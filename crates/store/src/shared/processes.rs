@@ -13,15 +13,19 @@
 //! The counts of reads in flight follow the entries, if the file is that long (`super::loads`).
 //!
 //! A process holds slot n by a POSIX record lock on byte 2^40 + n. POSIX locks end with the process, and a forked child does not
-//! inherit them. They also end when the process closes *any* descriptor of this inode, so a process opens it once and keeps it. A
-//! process never conflicts with its own locks, so it records the slots that it has claimed in its own memory.
+//! inherit them. They also end when the process closes *any* descriptor of this inode, and whoever has no lock counts as dead: what it writes then is
+//! lost to a move. So a process has one descriptor of the table and never closes it ([`Processes::of_this_process`]), whatever number of clients it has and
+//! whether they run this very code or, as a redirected program with the Python module does, two copies of it. A process never conflicts with its own
+//! locks, so it records the slots that it has claimed in its own memory.
 
 use super::loads::{self, Loads};
 use super::map::{self, SharedMap};
 use super::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
-use rustix::fd::{AsFd, OwnedFd};
+use crate::descriptors::{self, Descriptor, open_numbers};
+use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::fs::OFlags;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicPtr, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64};
 use stripewise_layout::ServerId;
 
 const ENTRY_BYTES: usize = 64;
@@ -37,6 +41,8 @@ const LOCKS_AT: i64 = 1 << 40;
 struct Claims {
     /// The table's device and inode.
     table: (u64, u64),
+    /// The process's descriptor of it.
+    descriptor: AtomicI32,
     slots: [AtomicU64; MAX_PROCESSES as usize / 64],
     next: *const Claims,
 }
@@ -51,11 +57,14 @@ impl Claims {
         std::iter::successors(at(CLAIMS.load(Acquire)), move |entry: &&Claims| at(entry.next))
     }
 
-    fn of(table: (u64, u64)) -> &'static Claims {
-        let mut new = Box::new(Claims { table, slots: [const { AtomicU64::new(0) }; _], next: std::ptr::null() });
+    fn of(table: (u64, u64), descriptor: RawFd) -> &'static Claims {
+        let slots = [const { AtomicU64::new(0) }; _];
+        let descriptor = AtomicI32::new(descriptor);
+        let mut new = Box::new(Claims { table, descriptor, slots, next: std::ptr::null() });
         loop {
             new.next = CLAIMS.load(Acquire);
             if let Some(found) = Self::all().find(|entry| entry.table == table) {
+                found.descriptor.store(new.descriptor.load(Relaxed), Relaxed);
                 return found;
             }
             let entry = Box::into_raw(new);
@@ -82,7 +91,7 @@ unsafe impl Send for Claims {}
 /// The mapped table of process slots.
 #[derive(Debug)]
 pub struct Processes {
-    descriptor: OwnedFd,
+    descriptor: BorrowedFd<'static>,
     map: SharedMap,
     /// Not behind a table that an older broker has made.
     has_loads: bool,
@@ -96,21 +105,73 @@ impl Processes {
     ///
     /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(descriptor: OwnedFd) -> rustix::io::Result<Self> {
-        map::make(&descriptor, LENGTH, TABLE_LENGTH + loads::ROWS_AT)?;
-        Self::open(descriptor)
+        Self::build_over(kept(descriptor))
     }
 
-    /// Maps a table that a broker has made. The descriptor must stay open as long as the process:
-    /// closing it drops the slots' locks.
+    fn build_over(descriptor: BorrowedFd<'static>) -> rustix::io::Result<Self> {
+        map::make(descriptor, LENGTH, TABLE_LENGTH + loads::ROWS_AT)?;
+        Self::over(descriptor)
+    }
+
+    /// The table of this device and inode by the descriptor that this process has of it; `None`: it has none. What another copy of this code has opened is
+    /// duplicated, to a number of at least `base`.
     ///
     /// # Errors
     ///
-    /// `INVAL` if the file is too short, otherwise the error of mapping it.
-    pub fn open(descriptor: OwnedFd) -> rustix::io::Result<Self> {
-        let found = rustix::fs::fstat(&descriptor)?;
+    /// `INVAL` if the file is too short, otherwise the error of mapping it or of looking at the process's descriptors.
+    pub fn of_this_process(table: (u64, u64), base: RawFd) -> rustix::io::Result<Option<Self>> {
+        kept_of(table, base)?.map(Self::over_all).transpose()
+    }
+
+    /// As [`Self::of_this_process`], for a broker: gives the table what room it lacks.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::build`], and of looking at the process's descriptors.
+    pub fn build_of_this_process(table: (u64, u64), base: RawFd) -> rustix::io::Result<Option<Self>> {
+        kept_of(table, base)?.map(Self::build_over).transpose()
+    }
+
+    /// The table that a descriptor leads to which this process has just received, moved to a number of at least `base` and never closed. It stays
+    /// where it came where its number cannot be closed without harm: this process has another descriptor of the table.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::of_this_process`], and of looking at the process's descriptors.
+    pub fn receive(descriptor: OwnedFd, base: RawFd) -> rustix::io::Result<Self> {
+        let received = kept(descriptor);
+        descriptors::keep(received);
+        let found = rustix::fs::fstat(received)?;
+        let table = (found.st_dev, found.st_ino);
+        if is_used_here(table) {
+            return Self::over(received);
+        }
+        let high = kept(Descriptor::duplicate(received, base)?.into_owned());
+        let own = [received.as_raw_fd(), high.as_raw_fd()];
+        if open_numbers()?.into_iter().all(|number| own.contains(&number) || !leads_to(number, table)) {
+            // SAFETY: nobody uses this number, and no lock is held by this process that would end.
+            drop(unsafe { Descriptor::from_number(received.as_raw_fd()) });
+        }
+        Self::over_all(high)
+    }
+
+    /// From here on a redirected program cannot close what it has of the table from before.
+    fn over_all(descriptor: BorrowedFd<'static>) -> rustix::io::Result<Self> {
+        let processes = Self::over(descriptor)?;
+        let table = processes.claims.table;
+        for number in open_numbers()?.into_iter().filter(|number| leads_to(*number, table)) {
+            // SAFETY: counted as one that nobody closes.
+            descriptors::keep(unsafe { BorrowedFd::borrow_raw(number) });
+        }
+        Ok(processes)
+    }
+
+    fn over(descriptor: BorrowedFd<'static>) -> rustix::io::Result<Self> {
+        let found = rustix::fs::fstat(descriptor)?;
         let has_loads = found.st_size >= LENGTH as i64;
-        let map = SharedMap::new(&descriptor, if has_loads { LENGTH } else { TABLE_LENGTH }, true)?;
-        Ok(Self { descriptor, map, has_loads, claims: Claims::of((found.st_dev, found.st_ino)) })
+        let map = SharedMap::new(descriptor, if has_loads { LENGTH } else { TABLE_LENGTH }, true)?;
+        let claims = Claims::of((found.st_dev, found.st_ino), descriptor.as_raw_fd());
+        Ok(Self { descriptor, map, has_loads, claims })
     }
 
     fn loads(&self) -> Option<Loads<'_>> {
@@ -168,8 +229,8 @@ impl Processes {
 
     /// The table's descriptor, to be handed to clients.
     #[must_use]
-    pub fn descriptor(&self) -> rustix::fd::BorrowedFd<'_> {
-        self.descriptor.as_fd()
+    pub fn descriptor(&self) -> BorrowedFd<'static> {
+        self.descriptor
     }
 
     /// Takes a free slot for the calling process; `None` when all are taken.
@@ -180,13 +241,19 @@ impl Processes {
         for slot in 0..MAX_PROCESSES {
             let (word, bit) = self.claims.place(slot);
             let entry = usize::from(slot) * ENTRY_BYTES;
-            // A redirected `stripewise` has this code twice, and to the kernel the locks of both are one process's: the other may hold this slot.
-            if self.map.word(entry + 8).load(SeqCst) == process {
+            let owner = self.map.word(entry + 8);
+            // A redirected `stripewise` has this code twice, and the kernel gives both what one of them has locked.
+            let is_others = owner.load(SeqCst) == process && is_held(self.descriptor, slot);
+            if word.load(SeqCst) & bit != 0 || is_others || !lock(self.descriptor, slot) {
                 continue;
             }
-            if word.load(SeqCst) & bit == 0 && lock(&self.descriptor, slot) && word.fetch_or(bit, SeqCst) & bit == 0 {
+            if word.fetch_or(bit, SeqCst) & bit == 0 {
+                // A thread that gave the slot back meanwhile has given up the lock too.
+                if !take_entry(owner, process) || !lock(self.descriptor, slot) {
+                    word.fetch_and(!bit, SeqCst);
+                    continue;
+                }
                 let incarnation = self.map.word(entry).fetch_add(1, SeqCst) + 1;
-                self.map.word(entry + 8).store(process, SeqCst);
                 self.settle(ProcessSlot(slot));
                 self.map.word(entry + ASKED_AT).store(0, SeqCst);
                 self.map.word(entry + DONE_AT).store(0, SeqCst);
@@ -194,17 +261,6 @@ impl Processes {
             }
         }
         None
-    }
-
-    /// Takes the locks of all claims of this process again, after a descriptor of the inode was closed. False: another process was quicker.
-    #[must_use]
-    pub fn hold_again(&self) -> bool {
-        let is_mine = |slot: &u16| {
-            let (word, bit) = self.claims.place(*slot);
-            word.load(SeqCst) & bit != 0
-        };
-        // All of them, whatever becomes of one.
-        (0..MAX_PROCESSES).filter(is_mine).filter(|slot| !lock(&self.descriptor, *slot)).count() == 0
     }
 
     /// Numbers the truncation that the holder of `slot` is about to ask for. It asks for one at a time, and repeats it under the same number.
@@ -234,9 +290,12 @@ impl Processes {
 
     /// Gives a claim of this process back: it counts as dead from here on.
     pub fn release(&self, slot: ProcessSlot) {
+        let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
         self.map.word(usize::from(slot.0) * ENTRY_BYTES).fetch_add(1, SeqCst);
-        self.map.word(usize::from(slot.0) * ENTRY_BYTES + 8).store(0, SeqCst);
-        let _ = record_lock(&self.descriptor, slot.0, libc::F_SETLK, libc::F_UNLCK);
+        // While the entry names this process, no other copy of this code takes the slot, whose lock would go with this one.
+        let _ = record_lock(self.descriptor, slot.0, libc::F_SETLK, libc::F_UNLCK);
+        let owner = self.map.word(usize::from(slot.0) * ENTRY_BYTES + 8);
+        let _ = owner.compare_exchange(process, 0, SeqCst, SeqCst);
         // Last: another thread that claims the slot must not have its lock taken away.
         let (word, bit) = self.claims.place(slot.0);
         word.fetch_and(!bit, SeqCst);
@@ -258,7 +317,7 @@ impl Processes {
             let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
             word.load(SeqCst) & bit != 0 && self.process_id(slot) == process
         };
-        self.incarnation(slot) == incarnation && (is_ours() || holder(&self.descriptor, slot.0).is_some())
+        self.incarnation(slot) == incarnation && (is_ours() || is_held(self.descriptor, slot.0))
     }
 
     /// A process that lives and has a slot, if there is any.
@@ -282,20 +341,74 @@ impl Processes {
     }
 }
 
-fn lock(descriptor: &OwnedFd, slot: u16) -> bool {
+/// Never closed.
+fn kept(descriptor: OwnedFd) -> BorrowedFd<'static> {
+    // SAFETY: nobody owns the number any more.
+    unsafe { BorrowedFd::borrow_raw(descriptor.into_raw_fd()) }
+}
+
+/// Whether this process has a descriptor of the table of this device and inode: then none but that may be closed, or its locks end.
+#[must_use]
+pub fn is_used_here(table: (u64, u64)) -> bool {
+    Claims::all().any(|claims| claims.table == table)
+}
+
+/// A descriptor that this process keeps of the table.
+fn kept_of(table: (u64, u64), base: RawFd) -> rustix::io::Result<Option<BorrowedFd<'static>>> {
+    let known = Claims::all().find(|claims| claims.table == table);
+    // SAFETY: never closed, if it still leads there.
+    let borrowed = |number| unsafe { BorrowedFd::borrow_raw(number) };
+    if let Some(number) = known.map(|claims| claims.descriptor.load(Relaxed)).filter(|number| locks(*number, table)) {
+        return Ok(Some(borrowed(number)));
+    }
+    let Some(others) = open_numbers()?.into_iter().find(|number| locks(*number, table)) else { return Ok(None) };
+    Ok(Some(kept(Descriptor::duplicate(borrowed(others), base)?.into_owned())))
+}
+
+/// Whether the number is a descriptor of this file that locks can be taken by.
+fn locks(number: RawFd, table: (u64, u64)) -> bool {
+    // SAFETY: looked at only; a number that is none is an error.
+    let flags = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(number) });
+    leads_to(number, table) && flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
+}
+
+/// Whether the number is a descriptor of this file whose close ends locks.
+fn leads_to(number: RawFd, table: (u64, u64)) -> bool {
+    // SAFETY: as above.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::fs::fstat(descriptor).is_ok_and(|found| (found.st_dev, found.st_ino) == table)
+        && rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| !flags.contains(OFlags::PATH))
+}
+
+fn lock(descriptor: BorrowedFd<'_>, slot: u16) -> bool {
     record_lock(descriptor, slot, libc::F_SETLK, libc::F_WRLCK).is_ok()
 }
 
-fn holder(descriptor: &OwnedFd, slot: u16) -> Option<i32> {
-    record_lock(descriptor, slot, libc::F_GETLK, libc::F_WRLCK)
-        .ok()
-        .filter(|found| i32::from(found.l_type) != libc::F_UNLCK)
-        .map(|f| f.l_pid)
+/// Whether a process has the slot's lock, this one included: to `F_GETLK` a process's own locks are none.
+fn is_held(descriptor: BorrowedFd<'_>, slot: u16) -> bool {
+    record_lock(descriptor, slot, libc::F_OFD_GETLK, libc::F_WRLCK)
+        .is_ok_and(|found| i32::from(found.l_type) != libc::F_UNLCK)
+}
+
+/// Names this process, which has the lock, in a slot's entry; whoever it named is gone. False: the other copy of this code was quicker.
+fn take_entry(owner: &AtomicU64, process: u64) -> bool {
+    let mut before = owner.load(SeqCst);
+    if before == process {
+        // Of a process that is gone and had the same number.
+        let _ = owner.compare_exchange(process, 0, SeqCst, SeqCst);
+        before = 0;
+    }
+    while let Err(now) = owner.compare_exchange(before, process, SeqCst, SeqCst) {
+        if now == process {
+            return false;
+        }
+        before = now;
+    }
+    true
 }
 
 /// `fcntl` by raw system call: the libc symbol is one that the preload library defines itself.
-fn record_lock(descriptor: &OwnedFd, slot: u16, command: i32, kind: i32) -> Result<libc::flock, ()> {
-    use std::os::fd::AsRawFd;
+fn record_lock(descriptor: BorrowedFd<'_>, slot: u16, command: i32, kind: i32) -> Result<libc::flock, ()> {
     // SAFETY: all-zero is a valid flock.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as i16;
@@ -347,6 +460,32 @@ mod tests {
     }
 
     #[test]
+    fn a_process_finds_its_one_descriptor_of_a_table() {
+        let file = tempfile::tempfile().unwrap();
+        let found = rustix::fs::fstat(&file).unwrap();
+        let table = (found.st_dev, found.st_ino);
+        // One to look by, and one that it is found by before this code knows of it.
+        let (looking, other_code) = (file.try_clone().unwrap(), file.into_raw_fd());
+        std::mem::forget(looking.try_clone().unwrap());
+        map::make(&looking, LENGTH, TABLE_LENGTH).unwrap();
+        let base = descriptors::default_base();
+        let first = Processes::of_this_process(table, base).unwrap().expect("it is open");
+        assert!(first.descriptor().as_raw_fd() > other_code, "its own, which the other cannot close");
+        let (slot, incarnation) = first.claim().unwrap();
+        let second = Processes::of_this_process(table, base).unwrap().expect("it is open");
+        assert_eq!(second.descriptor().as_raw_fd(), first.descriptor().as_raw_fd());
+        assert!(second.is_alive(slot, incarnation));
+        // Not by one that locks cannot be taken by, nor in another file.
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let found = rustix::fs::fstat(&named).unwrap();
+        drop(named.reopen().unwrap());
+        let path = named.into_temp_path();
+        let read_only = std::fs::File::open(&path).unwrap();
+        assert!(Processes::of_this_process((found.st_dev, found.st_ino), base).unwrap().is_none());
+        drop(read_only);
+    }
+
+    #[test]
     fn reads_under_way_are_summed_and_end_with_their_process() {
         let processes = Processes::build(tempfile::tempfile().unwrap().into()).unwrap();
         let (one, other) = (processes.claim().unwrap(), processes.claim().unwrap());
@@ -385,7 +524,7 @@ mod tests {
     fn a_table_without_counts_has_none() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(TABLE_LENGTH as u64).unwrap();
-        let processes = Processes::open(file.into()).unwrap();
+        let processes = Processes::over(kept(file.into())).unwrap();
         let (slot, incarnation) = processes.claim().unwrap();
         assert!(processes.loads_of(slot).is_none() && processes.reads_under_way(ServerId(0)) == 0);
         processes.forget_reads(slot, incarnation);

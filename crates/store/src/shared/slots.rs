@@ -182,6 +182,11 @@ impl Slots {
         Self::over(SharedMap::first(descriptor, FIRST_PAGE_BYTES, LENGTH, false)?)
     }
 
+    /// For [`map::unmap_together`].
+    pub fn map_mut(&mut self) -> &mut SharedMap {
+        &mut self.map
+    }
+
     /// Every version has given the first entry room.
     fn over(map: SharedMap) -> rustix::io::Result<Self> {
         map.assume_reached(ENTRY_BYTES);
