@@ -186,3 +186,27 @@ fn a_durable_append_records_the_size_and_new_names_once() {
     let (_stub, file) = counted.world.open(&client, "file", true);
     assert_eq!(counted.write(&file, REGION + 300, &[6; 100], true), expected, "by another broker");
 }
+
+/// As SQLite does it with its journal and its database: their sizes stay, and bytes alone are to be durable.
+#[test]
+fn the_broker_has_no_part_in_syncing_what_was_overwritten() {
+    let counted = Counted::new(2);
+    let _broker = counted.broker();
+    let client = counted.client();
+    let (_stub, file) = counted.world.create(&client, "file", uniform(REGION, &[(0, 1024), (1, 1024)]));
+    let sync = |data_only| {
+        counted.counter.take();
+        let before = client.requests();
+        file.sync(data_only).unwrap();
+        (client.requests() - before, counted.counter.take().objects)
+    };
+    write(&file, 0, &[1; 2 * REGION as usize]);
+    assert_eq!(sync(true), (1, 4), "the size and the names are new");
+    write(&file, 100, &[2; 100]);
+    assert_eq!(sync(true), (0, 2), "the objects of the region that was written");
+    assert_eq!(sync(true), (0, 0), "nothing twice");
+    write(&file, 100, &[3; 100]);
+    assert_eq!(sync(false), (1, 2), "`fsync` asks in any case");
+    write(&file, 2 * REGION - 10, &[4; 20]);
+    assert_eq!(sync(true), (1, 4), "the size has grown, and a region is new");
+}

@@ -120,7 +120,8 @@ impl<'f> Objects<'f> {
         };
         let (numbers, calls): (Vec<usize>, Vec<Call<'_>>) = objects.iter().enumerate().filter_map(on_device).unzip();
         if calls.len() > 1 {
-            self.core().rings.run(&calls, |call, result| results[numbers[call]] = Some(result));
+            let lane_of: Vec<u16> = numbers.iter().map(|number| objects[*number].0.server.0).collect();
+            self.core().rings.run_by_lane(&lane_of, &calls, |call, result| results[numbers[call]] = Some(result));
         }
         for ((key, pin), result) in objects.iter().zip(results) {
             match result {

@@ -1,7 +1,7 @@
 //! Making a file durable.
 //!
 //! What was written lies in the page caches of the servers' file systems, so a sync takes as long as its slowest device, if all are asked together. The
-//! objects of all regions that were written are synced by groups of calls under way at once, whatever region they belong to.
+//! objects of all regions that were written are synced with calls to all servers under way at once, whatever region they belong to.
 //!
 //! The bytes of a durable write (`O_DSYNC`) are durable when the servers' calls return ([`super::together`]). Beside them, reading them after a power
 //! failure takes the stub, the names of the objects and a size that covers them. Shared memory says of each whether it is durable, so an overwrite asks
@@ -21,6 +21,10 @@ use rustix::io::Errno;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use stripewise_layout::{FileOffset, Generation, RegionIndex, RegionPiece, ServerId, StripeView};
+
+/// Objects that are synced together, a few of each server at a time: as one ends the server's next begins, so that no device waits for another. Each holds
+/// a descriptor for as long.
+const SYNCED_TOGETHER: usize = 8 * GROUP;
 
 /// Objects of a region that are synced already.
 #[derive(Default)]
@@ -84,8 +88,8 @@ impl Durability {
     /// data, since it is needed to read it.
     ///
     /// First the broker writes to the disks what lies in logs of fragments alone. The counts of the regions' writes are read first, then the objects are synced, and after the broker's part
-    /// the counts are marked as synced.
-    /// What wrote in between counts as not synced.
+    /// the counts are marked as synced. What wrote in between counts as not synced. The broker has no part in `fdatasync` of what was overwritten: size and
+    /// names are durable then.
     ///
     /// # Errors
     ///
@@ -105,12 +109,13 @@ impl Durability {
         sync_objects(retry, &synced, Scope::Regions)?;
         let is_known =
             || control.durable_size_bytes() == Some(size) && regions().all(|region| has_durable_names(file, region));
-        if synced.is_empty() && data_only && is_known() {
-            return Ok(());
+        // What was overwritten is durable with its objects. Where other hosts may have moved these meanwhile, their master says so.
+        let is_own = synced.is_empty() || !control.notices().is_shared();
+        if !(data_only && is_own && is_known()) {
+            file.ask(&Request::Sync { file: file.id() })?;
+            // The memory whose size was to be told may be none any more since.
+            file.check_not_replaced()?;
         }
-        file.ask(&Request::Sync { file: file.id() })?;
-        // The memory whose size was to be told may be none any more since.
-        file.check_not_replaced()?;
         if extent.is_writable() {
             for (region, written) in synced.into_iter().zip(writes) {
                 extent.mark_synced(region, written);
@@ -242,8 +247,7 @@ fn sync_next(
         let before = if done == 0 && begun.generation == generation { begun.objects } else { 0 };
         for (number, server) in scope.servers(objects.file(), *region, view).into_iter().enumerate().skip(before) {
             let key = objects.key(*region, generation, server);
-            // No more, so that not too many descriptors are held at a time.
-            let pin = if pinned.len() < GROUP { objects.pin(&key) } else { Err(RetryReason::Again) };
+            let pin = if pinned.len() < SYNCED_TOGETHER { objects.pin(&key) } else { Err(RetryReason::Again) };
             match pin {
                 Ok(pin) => pinned.push((key, pin)),
                 Err(reason) if pinned.is_empty() => return Err(reason),
