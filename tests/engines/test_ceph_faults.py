@@ -396,6 +396,11 @@ class Faults(OnPools):
                 self.assertEqual(worker.ask("sync"), "ok")
                 self.assert_says(self.stripewise("ls"), "data/file")
             self.assertEqual(worker.read(0, len(model)), bytes(model))
+        # The monitor knows before the OSDs do.
+        while (answer := worker.ask("write", self.seed, at, 1000)) == f"error {errno.ENOSPC}":
+            pass
+        self.assertEqual(answer, "ok")
+        model.extend(bytes_of(self.seed, 1000))
         self.stripewise("restripe", path, "--layout", "s0 1MiB")
         self.assertEqual(worker.end()[0], 0)
         self.compare(path, model)

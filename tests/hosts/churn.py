@@ -29,7 +29,7 @@ WORD = struct.Struct("<Q")
 PATIENCE_SECONDS = 240
 PAUSE_SECONDS = 0.002
 # Of a block in the journal.
-SLOT = 1 << 16
+SLOT = 1 << 20
 
 
 class Board:

@@ -93,8 +93,10 @@ class OnHosts(unittest.TestCase):
         # By a signal at which it leaves the cluster: of a host that was killed nobody knows what it has open.
         self.addCleanup(process.communicate)
         self.addCleanup(process.terminate)
-        # It says before what it put right.
-        self.assertTrue(any("serving" in line for line in process.stdout), "it ended before it served")
+        # It says before what it put right. One that was killed a moment ago may still be there: then it waits for the end of that.
+        waits = any("serving" in line or "waiting to follow" in line for line in process.stdout)
+        self.assertTrue(waits, "it ended before it served")
+        self.wait("an agent of the host", lambda: self.cluster.agent_of(host))
         return process
 
     def worker(self, host, name):
@@ -139,7 +141,7 @@ class BadInput(OnHosts):
         made = self.bed.run(0, [STRIPEWISE, "init", "--etcd", self.bed.etcd(), "--server", f"a=hdd:{other / 'a'}", "--state", "/dev/shm/other"], cwd=other)
         self.assertEqual(made.returncode, 0, made.stderr)
         shutil.copy(other / "cluster.key", wrong)
-        said = self.refused(3, "run", "--", "cat", str(path), env=self.cluster.env | {"STRIPEWISE_CLUSTER": str(wrong / "cluster.toml")}, within_s=25)
+        said = self.refused(3, "run", "--", "cat", str(path), env=self.cluster.env | {"STRIPEWISE_CLUSTER": str(wrong / "cluster.toml")}, within_s=40)
         self.assertIn("copy the key file of the cluster to every host", said)
         self.assertNotIn("secret", said)
         self.assertIn("a connection was refused", self.cluster.log_of(0))
@@ -152,7 +154,7 @@ class BadInput(OnHosts):
         self.agent(0)
         self.agent(1)
         named = ["unshare", "--uts", "sh", "-c", 'hostname h1 && exec "$@"', "sh"]
-        said = self.refused(2, "ls", before=named, within_s=25)
+        said = self.refused(2, "ls", before=named, within_s=40)
         self.assertIn("two machines have the host name h1", said)
         self.assertIn("give each host a name of its own", said)
         # The first goes on.
@@ -224,7 +226,8 @@ class BadInput(OnHosts):
         # Of the same process: its role ended, and it took another.
         self.assertEqual(self.cluster.agent_of(0), pid)
         self.assertIn("the role of this host is over", self.cluster.log_of(0))
-        self.assertIn("this host follows the master master=h1", self.cluster.log_of(0).split("the role of this host is over")[-1])
+        follows = "this host follows the master master=h1"
+        self.wait("it says so", lambda: follows in self.cluster.log_of(0).split("the role of this host is over")[-1])
         for host in (0, 1):
             self.assertEqual([name for name, found in self.hosts(host).items() if found["is_master"]], ["h1"])
             self.assertEqual(self.cluster.run(host, "cat", path), "made\n")

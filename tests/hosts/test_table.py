@@ -131,8 +131,8 @@ class InEtcd(unittest.TestCase):
     def repaired(self, said):
         """`check --repair` says so, and afterwards every byte is there on every host."""
         done = self.command(1, "check", "--repair", "--json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         findings = json.loads(done.stdout)["findings"]
-        self.assertEqual(done.returncode, 0, findings)
         self.assertTrue(any(said in finding["what"] for finding in findings), findings)
         expected = [hashlib.sha256(data).hexdigest() for data in self.files.values()]
         for host in range(3):

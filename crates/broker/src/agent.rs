@@ -22,8 +22,8 @@ mod terms;
 
 use crate::agent_counts::AgentCounts;
 use crate::agent_lanes::{AgentLanes, Unanswered};
-use crate::context::{Context, NUMBERS_OF_A_TERM, Sharing};
-use crate::coordination::{Candidate, Coordinator, Mastership};
+use crate::context::{Context, Sharing};
+use crate::coordination::{Candidate, Coordinator, Mastership, NUMBERS_OF_A_TERM};
 use crate::engine::coordinator_of;
 use crate::host_keys::HostKeys;
 use crate::host_messages::MESSAGES_VERSION;

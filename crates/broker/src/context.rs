@@ -3,6 +3,7 @@
 use crate::agent_counts::AgentCounts;
 use crate::agent_identity::AgentIdentity;
 use crate::by_agent;
+use crate::coordination::NUMBERS_OF_A_TERM;
 use crate::host_keys::HostKeys;
 use crate::log::Log;
 use crate::lost_files::LostFiles;
@@ -16,6 +17,7 @@ use rustix::fs::OFlags;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stripewise_layout::{Cluster, Coordinator, FileId, Server, ServerId};
+use stripewise_store::descriptors;
 use stripewise_store::protocol::{Refusal, RequestCost};
 use stripewise_store::server::emulated::is_emulated;
 use stripewise_store::server::stations::Stations;
@@ -25,8 +27,6 @@ use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::processes::Processes;
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
 
-/// Bits of the numbers that one master gives to truncations, turns and admissions; above them is its term.
-pub(crate) const NUMBERS_OF_A_TERM: u32 = 24;
 /// So many numbers are left when a master gives its role up: they are for what is under way until it has. Numbers of the next term would not be higher
 /// than those beyond the last.
 pub(crate) const LAST_NUMBERS: u64 = 1 << 20;
@@ -394,22 +394,29 @@ pub(crate) fn watched_servers(
     (0..).zip(&cluster.servers).map(watched).collect()
 }
 
-/// The processes file of this state directory. One descriptor for the life of this process: closing any would drop the locks that a client in
-/// this process holds on it.
+/// The processes file of this state directory, opened once for the life of this process.
 pub(crate) fn processes_of(state: &StateDirectory) -> Result<&'static Processes, BrokerError> {
     static KEPT: Mutex<Vec<((u64, u64), &'static Processes)>> = Mutex::new(Vec::new());
     let fault = |action| move |source| BrokerError::Os { action, source };
     let mut kept = guard(&KEPT);
     let name = "processes";
-    if let Ok(found) = rustix::fs::statat(state.run(), name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
-        && let Some((_, processes)) = kept.iter().find(|(inode, _)| *inode == (found.st_dev, found.st_ino))
-    {
-        return Ok(processes);
+    let mapping = fault("mapping run/processes");
+    if let Ok(found) = rustix::fs::statat(state.run(), name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+        let table = (found.st_dev, found.st_ino);
+        if let Some((_, processes)) = kept.iter().find(|(inode, _)| *inode == table) {
+            return Ok(processes);
+        }
+        // A client of this process has it open. To open it once more would be to close that again if anything failed.
+        let opened = Processes::build_of_this_process(table, descriptors::default_base()).map_err(&mapping)?;
+        if let Some(processes) = opened {
+            let processes: &'static Processes = Box::leak(Box::new(processes));
+            kept.push((table, processes));
+            return Ok(processes);
+        }
     }
     let file = state.open_shared(name, OFlags::RDWR | OFlags::CREATE).map_err(fault("opening run/processes"))?;
     let found = rustix::fs::fstat(&file).map_err(fault("looking at run/processes"))?;
-    let processes: &'static Processes =
-        Box::leak(Box::new(Processes::build(file).map_err(fault("mapping run/processes"))?));
+    let processes: &'static Processes = Box::leak(Box::new(Processes::build(file).map_err(mapping)?));
     kept.push(((found.st_dev, found.st_ino), processes));
     Ok(processes)
 }

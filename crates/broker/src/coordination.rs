@@ -16,6 +16,9 @@ pub(crate) mod tests;
 /// How often an engine that does not report changes is asked for the master.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Bits of the numbers that one master gives to truncations, turns and admissions; above them is its term.
+pub(crate) const NUMBERS_OF_A_TERM: u32 = 24;
+
 /// Who stands for election.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Candidate {

@@ -2,7 +2,7 @@
 //!
 //! A host that is cut off, or whose agent is stopped, goes on doing I/O on what it knows, or will when it runs again. While that may be, nothing that it has open
 //! is moved, truncated or freed. Where every server can shut a host out ([`ObjectStore::fence_host`]), the master has that done as soon as it needs the answer
-//! of a host of which nothing was heard for the host timeout. Its steps:
+//! of a silent host. Its steps:
 //!
 //! 1. The table says, durably, that the host is shut out and that what it has open is closed.
 //! 2. Every server shuts its agent out. From here on nothing that the host sends takes effect, however late it comes.

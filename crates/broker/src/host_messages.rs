@@ -17,7 +17,7 @@ use stripewise_layout::{FileId, Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::{AccessedFile, AgentInfo, Refusal, Reply, Request, SharedFile};
 
 /// Raised with every change of these messages and of those that they carry; hosts of two versions refuse each other by name.
-pub(crate) const MESSAGES_VERSION: u32 = 6;
+pub(crate) const MESSAGES_VERSION: u32 = 7;
 
 /// A descriptor that came with a request, as its host sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

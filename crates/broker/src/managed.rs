@@ -21,6 +21,7 @@ use stripewise_store::protocol::{FileStatus, Refusal, WantedReplicas, state_full
 use stripewise_store::server::Ownership;
 use stripewise_store::shared::control::{ControlBlock, ControlError};
 use stripewise_store::shared::extent::Extent;
+use stripewise_store::shared::map;
 use stripewise_store::shared::slots::Slots;
 use stripewise_store::state::StateError;
 
@@ -87,7 +88,8 @@ impl Managed {
 
     /// A file of which no server has heard yet.
     pub(crate) fn unheard_of(self) -> Self {
-        Self { reached: Mutex::new(Some(BTreeSet::new())), ..self }
+        *guard(&self.reached) = Some(BTreeSet::new());
+        self
     }
 
     /// To be called before these servers are asked to hold anything of the file.
@@ -123,6 +125,12 @@ impl Managed {
         let numbered = inner.replicas.get(&region).into_iter().flatten();
         let shown = numbered.map(|(number, replica)| (*number, replica.generation, &replica.layout));
         self.control.regions().show_replicas(self.file, region, shown)
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        map::unmap_together([self.control.map_mut(), self.extent.map_mut(), self.slots.map_mut()]);
     }
 }
 

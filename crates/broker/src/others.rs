@@ -4,11 +4,14 @@
 //! goes on doing I/O on what it knows, so it counts until it is there again, or a person says that it is gone. After a change of the master a
 //! host that has not said what it holds may have any file open.
 //!
-//! A host of which nothing was heard for the host timeout is *silent*. Where servers can shut it out, whoever needs its answer has that done
-//! ([`crate::fencing`]), and it counts no more: it *departs*. What was under way with it at that time is given up.
+//! A host of which nothing was heard for most of the host timeout is *silent*. Where servers can shut it out, whoever needs its answer has that done
+//! ([`crate::fencing`]), and it counts no more: it *departs*. What was under way with it at that time is given up. The rest of the host timeout is for
+//! that.
 
 pub(crate) mod alone;
 pub(crate) mod namesakes;
+#[cfg(test)]
+mod tests;
 
 use crate::agent_counts::AgentCounts;
 use crate::agent_identity::AgentIdentity;
@@ -77,8 +80,8 @@ impl Link {
         self.line.as_ref().is_some_and(|line| line.last_heard().elapsed() < LATE)
     }
 
-    fn is_silent(&self, timeout: Duration) -> bool {
-        self.last_heard().elapsed() >= timeout
+    fn is_silent(&self, silence: Duration) -> bool {
+        self.last_heard().elapsed() >= silence
     }
 
     fn is_over(&self, line: u64) -> bool {
@@ -92,7 +95,10 @@ type Seats = stripewise_coherence::seats::Seats<String, Link>;
 pub(crate) struct Others {
     seats: Mutex<Seats>,
     changed: Condvar,
+    /// An answer is waited for so long.
     timeout: Duration,
+    /// A host of which nothing was heard for so long is silent.
+    silence: Duration,
     /// Held while hosts are admitted or shut out.
     admission: Mutex<()>,
     /// The agents that came, and the numbers by which they were admitted last.
@@ -101,7 +107,7 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// Those of `expected` were there under the last master. `timeout`: after which a host counts as silent. Files are shut in turns that are numbered from
+    /// Those of `expected` were there under the last master. `timeout`: most of it makes a host silent. Files are shut in turns that are numbered from
     /// `first_turn` on.
     pub(crate) fn new(
         expected: impl IntoIterator<Item = (String, AgentIdentity)>,
@@ -115,6 +121,7 @@ impl Others {
             seats: Mutex::new(seats),
             changed: Condvar::new(),
             timeout,
+            silence: timeout - timeout / 20,
             admission: Mutex::default(),
             agents: Mutex::default(),
             counts: Arc::clone(counts),
@@ -194,21 +201,21 @@ impl Others {
         guard(&self.seats).get(host).is_some()
     }
 
-    /// Hosts that may have the file open and of which nothing was heard for the host timeout.
+    /// Hosts that may have the file open and are silent.
     pub(crate) fn silent_hosts_of(&self, file: FileId) -> Vec<String> {
         let seats = guard(&self.seats);
-        seats.of(file).filter(|(_, seat)| seat.link.is_silent(self.timeout)).map(|(host, _)| host.clone()).collect()
+        seats.of(file).filter(|(_, seat)| seat.link.is_silent(self.silence)).map(|(host, _)| host.clone()).collect()
     }
 
-    /// Whether nothing was heard of the host for the host timeout.
+    /// Whether the host is silent.
     pub(crate) fn is_host_silent(&self, host: &str) -> bool {
-        guard(&self.seats).get(host).is_some_and(|seat| seat.link.is_silent(self.timeout))
+        guard(&self.seats).get(host).is_some_and(|seat| seat.link.is_silent(self.silence))
     }
 
     /// Ends the line of a host that is silent; false: it is not.
     pub(crate) fn end_silent(&self, host: &str) -> bool {
         let mut seats = guard(&self.seats);
-        let Some(seat) = seats.get_mut(host).filter(|seat| seat.link.is_silent(self.timeout)) else { return false };
+        let Some(seat) = seats.get_mut(host).filter(|seat| seat.link.is_silent(self.silence)) else { return false };
         seat.link.lost = seat.link.last_heard();
         if let Some(line) = seat.link.line.take() {
             line.end();
@@ -226,7 +233,7 @@ impl Others {
     /// Returns those that are not.
     pub(crate) fn wait_for_expected(&self) -> Vec<String> {
         let seats = guard(&self.seats);
-        let waited = self.changed.wait_timeout_while(seats, self.timeout, |seats| {
+        let waited = self.changed.wait_timeout_while(seats, self.silence, |seats| {
             seats.iter().any(|(_, seat)| seat.files.is_none() && !seat.link.was_master)
         });
         let seats = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -247,7 +254,7 @@ impl Others {
                 agent,
                 admission,
                 unheard_ms: u64::try_from(seat.link.last_heard().elapsed().as_millis()).unwrap_or(u64::MAX),
-                is_silent: seat.link.is_silent(self.timeout),
+                is_silent: seat.link.is_silent(self.silence),
             }
         };
         seats.iter().map(shown).collect()
@@ -278,13 +285,13 @@ impl Others {
         self.changed.notify_all();
     }
 
-    /// Waits for hosts that are coming back with the file open, at most the host timeout; false: there was none. The file's lock must be free.
+    /// Waits for hosts that are coming back with the file open, at most until they are silent; false: there was none. The file's lock must be free.
     pub(crate) fn wait_for_coming(&self, file: FileId) -> bool {
         let seats = guard(&self.seats);
         if !seats.is_coming(file) {
             return false;
         }
-        drop(self.changed.wait_timeout_while(seats, self.timeout, |seats| seats.is_coming(file)));
+        drop(self.changed.wait_timeout_while(seats, self.silence, |seats| seats.is_coming(file)));
         true
     }
 
@@ -316,7 +323,7 @@ impl Others {
     pub(crate) fn wait_for_lines(&self, file: FileId, except: Option<&str>) {
         let left = |seats: &Seats| {
             let awaited = seats.of(file).filter(|(host, seat)| !seat.link.is_heard() && except != Some(host.as_str()));
-            let left = awaited.map(|(_, seat)| self.timeout.saturating_sub(seat.link.last_heard().elapsed()));
+            let left = awaited.map(|(_, seat)| self.silence.saturating_sub(seat.link.last_heard().elapsed()));
             left.max().unwrap_or_default()
         };
         let mut seats = guard(&self.seats);
@@ -479,72 +486,4 @@ fn longest<'a>(answers: impl IntoIterator<Item = &'a FromAgent>, truncations: u6
         _ => None,
     });
     known.max().unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    pub(super) struct Silent(pub(super) u64);
-
-    impl Line for Silent {
-        fn ask(&self, _: &[u8], _: Duration) -> Result<Vec<u8>, String> {
-            Err("nothing is asked".to_owned())
-        }
-
-        fn number(&self) -> u64 {
-            self.0
-        }
-
-        fn last_heard(&self) -> Instant {
-            Instant::now()
-        }
-
-        fn end(&self) {}
-    }
-
-    /// So long that a test which waited for it would not end.
-    const EVER: Duration = Duration::from_secs(1 << 30);
-
-    pub(super) fn counts() -> Arc<AgentCounts> {
-        Arc::new(AgentCounts::new(0, Arc::default()))
-    }
-
-    fn others(expected: &[&str], timeout: Duration) -> Others {
-        Others::new(expected.iter().map(|host| ((*host).to_owned(), AgentIdentity::default())), timeout, 0, &counts())
-    }
-
-    #[test]
-    fn the_last_master_is_not_waited_for_at_the_start_and_may_have_any_file_all_the_same() {
-        let others = others(&["h0", "h1"], EVER);
-        others.was_master("h0", Instant::now());
-        others.holds("h1", Arc::new(Silent(1)), Vec::new());
-        assert_eq!(others.wait_for_expected(), ["h0"]);
-        let file = FileId(7);
-        assert_eq!(others.host_of(file).as_deref(), Some("h0"));
-        assert!(others.refuse_if_elsewhere(file, None).unwrap_err().to_string().contains("h0"));
-        others.holds("h0", Arc::new(Silent(2)), Vec::new());
-        assert!(others.wait_for_expected().is_empty());
-        assert!(!others.has(file));
-    }
-
-    #[test]
-    fn a_host_is_silent_from_when_it_was_heard_last() {
-        let others = others(&["h0", "h1"], Duration::from_secs(5));
-        let long_ago = Instant::now().checked_sub(Duration::from_secs(5));
-        let Some(long_ago) = long_ago else { return eprintln!("SKIPPED: the machine was booted a moment ago") };
-        let file = FileId(7);
-        others.holds("h1", Arc::new(Silent(1)), vec![file]);
-        others.was_master("h0", long_ago);
-        others.lost("h1", 1, long_ago);
-        // Waits for nobody.
-        assert!(others.shut(file, 0).unwrap_err().to_string().contains("host forget"));
-        // Another line's end is not this one's.
-        others.holds("h1", Arc::new(Silent(2)), vec![file]);
-        others.lost("h1", 1, long_ago);
-        let [h0, h1] = &others.list()[..] else { panic!("two hosts are known") };
-        assert_eq!((h0.answers, h0.is_silent, h0.files), (false, true, None));
-        assert_eq!((h1.answers, h1.is_silent, h1.files), (true, false, Some(1)));
-        assert!(h0.unheard_ms >= 5000, "{h0:?}");
-    }
 }

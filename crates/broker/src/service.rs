@@ -30,6 +30,8 @@ const SPARE_THREADS: usize = 4;
 const MAX_THREADS: usize = 128;
 /// A peer that does not take its answer for this long is given up.
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
+/// Packets of a connection that are taken one after the other, before those of others have their turn.
+const MAX_IN_A_ROW: usize = 16;
 /// How often files whose users may have died unheard are looked at.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -188,35 +190,61 @@ impl Shared {
         })
     }
 
-    /// Answers one packet of the connection.
+    /// Answers a packet of the connection. Behind what a client reports its next request may stand already: armed then, the connection would wake
+    /// another thread for it.
     fn serve(&self, number: u64, buffer: &mut packet::Buffer) {
         let Some(connection) = guard(&self.connections).get(&number).cloned() else { return };
         // If serving panics, the client sees a closed connection instead of waiting for ever.
         let mut ending = Ending { shared: self, connection: &connection, lives: false };
-        match packet::receive::<Request>(socket_of(&connection), buffer) {
+        let mut received = packet::receive(socket_of(&connection), buffer);
+        for _ in 0..MAX_IN_A_ROW {
+            let is_report = matches!(received, Ok((Request::Unanswered(_), _)));
+            ending.lives = false;
+            ending.lives = self.serve_packet(&connection, received);
+            if !is_report || !ending.lives || self.stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            received = match packet::receive_now(socket_of(&connection), buffer) {
+                Some(next) => next,
+                None => return,
+            };
+        }
+        ending.lives = false;
+        ending.lives = self.serve_packet(&connection, received);
+    }
+
+    /// Returns whether the connection goes on.
+    fn serve_packet(
+        &self,
+        connection: &Arc<Connection>,
+        received: Result<(Request, Vec<OwnedFd>), PacketError>,
+    ) -> bool {
+        match received {
             // Its answer would reach nobody; the next packet may be one that is heard.
-            Ok((request, _)) if connection.has_hung_up() && !is_heard_of_the_gone(&request) => ending.lives = true,
+            Ok((request, _)) if !is_heard_of_the_gone(&request) && connection.has_hung_up() => true,
             Ok((request @ Request::Unanswered(_), descriptors)) => {
-                let answer = self.core.answer(&connection, request, descriptors);
-                ending.lives = answer.is_some();
+                let answer = self.core.answer(connection, request, descriptors);
                 if let Some((reply @ Reply::Refused(refusal), _)) = &answer {
                     self.note(reply);
                     note!(self.core.context().log(), warn, error = %refusal, "what a client reported is not recorded");
                 }
+                answer.is_some()
             }
             Ok((request, descriptors)) => {
-                let Some((reply, descriptors)) = self.core.answer(&connection, request, descriptors) else { return };
+                let Some((reply, descriptors)) = self.core.answer(connection, request, descriptors) else {
+                    return false;
+                };
                 self.note(&reply);
                 let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-                ending.lives = packet::send(socket_of(&connection), &reply, &borrowed).is_ok();
+                packet::send(socket_of(connection), &reply, &borrowed).is_ok()
             }
             Err(PacketError::Malformed(error)) => {
                 let what =
                     format!("the broker does not understand the request ({error}); use one version of stripewise");
                 let reply = Reply::Refused(Refusal::Invalid { what });
-                ending.lives = packet::send(socket_of(&connection), &reply, &[]).is_ok();
+                packet::send(socket_of(connection), &reply, &[]).is_ok()
             }
-            Err(PacketError::Closed | PacketError::Truncated | PacketError::Os(_)) => {}
+            Err(PacketError::Closed | PacketError::Truncated | PacketError::Os(_)) => false,
         }
     }
 

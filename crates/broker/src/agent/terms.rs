@@ -1,7 +1,8 @@
 //! What becomes of a master whose term has hardly any numbers left.
 
 use super::{Agent, Role};
-use crate::context::{LAST_NUMBERS, NUMBERS_OF_A_TERM};
+use crate::context::LAST_NUMBERS;
+use crate::coordination::NUMBERS_OF_A_TERM;
 use crate::coordination::tests::{PATIENCE, PAUSE};
 use crate::etcd::tests::server::{self, Etcd};
 use crate::hosts::ClusterKey;

@@ -303,9 +303,11 @@ impl FragmentLogs {
     }
 
     /// After the file's objects and records are gone.
-    pub(crate) fn forget_logs(&self, file: FileId, fragments: &FileFragments) {
-        fragments.set(None);
-        self.remove_log_memory(file);
+    pub(crate) fn forget_logs(&self, file: FileId, fragments: &FileFragments, inner: &Inner) {
+        if !inner.logs.is_empty() || fragments.logs().is_some() {
+            fragments.set(None);
+            self.remove_log_memory(file);
+        }
         self.log_capacity.forget(file);
     }
 

@@ -13,7 +13,8 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { silence: Duration::from_secs(5), handshake: Duration::from_secs(5) }
+        // A little less than hosts may hold others up, so that a question to a host that is gone has ended by then.
+        Self { silence: Duration::from_millis(4750), handshake: Duration::from_secs(5) }
     }
 }
 

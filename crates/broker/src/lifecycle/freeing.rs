@@ -69,7 +69,7 @@ impl Lifecycle {
         inner.freed = true;
         inner.stub = None;
         guard(&self.removed).remove(&managed.file);
-        self.logs.forget_logs(managed.file, &managed.fragments);
+        self.logs.forget_logs(managed.file, &managed.fragments, inner);
         self.memory.remove_memory(managed.file);
         self.files.remove(managed.file);
         Ok(())

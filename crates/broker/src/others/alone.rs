@@ -7,14 +7,14 @@ use super::{CHECK_INTERVAL, LATE, Others};
 use crate::guard;
 use std::time::{Duration, Instant};
 
-/// Whether that is so since the host timeout.
+/// Whether that is so for as long as makes a host silent.
 pub(crate) fn is_alone(others: &Others) -> bool {
-    is_unheard_for(others, others.timeout)
+    is_unheard_for(others, others.silence)
 }
 
 /// Waits while it may turn out to be so, and returns whether it does.
 pub(crate) fn wait_whether_alone(others: &Others) -> bool {
-    while is_unheard_for(others, LATE.min(others.timeout)) {
+    while is_unheard_for(others, LATE.min(others.silence)) {
         if is_alone(others) {
             return true;
         }

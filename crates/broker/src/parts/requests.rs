@@ -19,6 +19,7 @@ use stripewise_store::server::{ObjectName, Ownership, ServerError};
 pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
     match request {
         Request::Hello { .. }
+        | Request::Processes
         | Request::Claimed { .. }
         | Request::Open { .. }
         | Request::Linked { .. }
@@ -88,6 +89,9 @@ impl Parts {
         };
         match request {
             Request::Hello { version } => self.hello(connection, version),
+            Request::Processes => {
+                Ok((Reply::Processes, vec![Carried::Kept(self.base.context.processes().descriptor())]))
+            }
             Request::Claimed { slot, incarnation } | Request::Unanswered(Event::Claimed { slot, incarnation }) => {
                 connection.claim(slot, incarnation)?;
                 done()
@@ -277,7 +281,7 @@ impl Parts {
             rustix::io::fcntl_dupfd_cloexec(descriptor, 0)
                 .map_err(|errno| Refusal::Table { what: format!("descriptors of shared memory: {errno}") })
         };
-        let mut along = vec![Carried::Kept(self.base.context.processes().descriptor())];
+        let mut along = Vec::new();
         if let Some(stations) = &self.base.context.stations() {
             along.push(Carried::Own(copy(stations.as_fd())?));
         }

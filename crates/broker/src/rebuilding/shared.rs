@@ -9,7 +9,7 @@
 
 use super::{Rebuilding, Sources, refuse, refuse_users};
 use crate::context::watched_servers;
-use crate::coordination::{Candidate, Coordinator, Mastership, Salvage};
+use crate::coordination::{Candidate, Coordinator, Mastership, NUMBERS_OF_A_TERM, Salvage};
 use crate::engine::coordinator_of;
 use crate::log::{Log, note};
 use crate::membership::Membership;
@@ -63,7 +63,7 @@ fn servers_of(
     mastership: &dyn Mastership,
 ) -> Vec<Box<dyn ObjectStore>> {
     let master = mastership.master();
-    let membership = Arc::new(Membership::of_master(&master.candidate.name, master.term << 24));
+    let membership = Arc::new(Membership::of_master(&master.candidate.name, master.term << NUMBERS_OF_A_TERM));
     watched_servers(cluster, lock, options, Some(&membership))
 }
 

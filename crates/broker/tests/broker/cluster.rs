@@ -7,6 +7,7 @@ use stripewise_broker::{Broker, BrokerHandle, BrokerOptions, Started};
 use stripewise_layout::{
     ByteCount, Cluster, FileId, Layout, Placement, RegionIndex, Server, ServerClass, ServerId, ServerUrl,
 };
+use stripewise_store::descriptors::default_base;
 use stripewise_store::packet;
 use stripewise_store::protocol::{Admin, NameCall, PROTOCOL_VERSION, Refusal, Reply, Request};
 use stripewise_store::server::directory;
@@ -169,10 +170,10 @@ impl Client {
     pub fn connect(state: &Path) -> Self {
         let socket = state::connect(state).unwrap();
         packet::send(&socket, &Request::Hello { version: PROTOCOL_VERSION }, &[]).unwrap();
-        let (welcome, mut descriptors) = packet::receive::<Reply>(&socket, &mut Default::default()).unwrap();
-        // Kept open for ever: closing one drops the locks of this process's other clients.
-        let processes = std::mem::ManuallyDrop::new(Processes::open(descriptors.remove(0)).unwrap());
-        let processes = Some(std::mem::ManuallyDrop::into_inner(processes));
+        let (welcome, _) = packet::receive::<Reply>(&socket, &mut Default::default()).unwrap();
+        packet::send(&socket, &Request::Processes, &[]).unwrap();
+        let (_, mut descriptors) = packet::receive::<Reply>(&socket, &mut Default::default()).unwrap();
+        let processes = Some(Processes::receive(descriptors.remove(0), default_base()).unwrap());
         Self { socket, processes, claim: None, welcome }
     }
 

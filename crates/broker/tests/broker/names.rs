@@ -5,6 +5,7 @@ use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Admin, Finding, NameCall, Refusal, Reply, Request};
 
@@ -147,6 +148,9 @@ fn a_rename_whose_caller_died_is_taken_in_when_its_connection_ends() {
         // The next one that wants the name waits for the broker to notice.
         while let Err(Refusal::NameInUse { .. }) = client.begin_removal(&new, bed.new, File::open(&old).unwrap()) {}
         if is_made {
+            // What it replaced is found until it is freed.
+            let begun = Instant::now();
+            while !check(&client).is_empty() && begun.elapsed() < Duration::from_secs(100) {}
             bed.has_replaced(&client);
         } else {
             assert_eq!(check(&client), []);

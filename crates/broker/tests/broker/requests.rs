@@ -291,7 +291,8 @@ fn a_sync_of_all_files_makes_the_sizes_durable_that_any_program_wrote() {
     });
     writer.ask(Request::Close { file: written[1].0.file }).unwrap();
     let sizes = || written.each_ref().map(|(opened, _)| durable_size_bytes(&testbed, opened.file).unwrap_or(0));
-    assert_eq!(sizes(), [0, 0]);
+    // That of the other is written now and then.
+    assert_eq!(sizes()[0], 0);
     testbed.client().ask(Request::SyncAll).unwrap();
     assert_eq!(sizes(), [1000, 1000]);
     written[0].0.extent.extend_to(1500);

@@ -59,9 +59,8 @@ fn a_table_of_version_3_is_rewritten_only_while_no_process_of_then_lives() {
         let store = LmdbStore::open(&state.table_path()).unwrap();
         entries.iter().for_each(|(key, value)| store.put(*key, value).unwrap());
     }
-    // Not closed: that would drop the locks of this process.
     let slots = std::fs::File::create_new(testbed.cluster.state.join("run/processes")).unwrap();
-    let processes = std::mem::ManuallyDrop::new(Processes::build(slots.into()).unwrap());
+    let processes = Processes::build(slots.into()).unwrap();
     let (slot, _) = processes.claim().unwrap();
     let said = Broker::start(&testbed.cluster, BrokerOptions::default()).err().unwrap().to_string();
     assert!(said.contains("version 3") && said.contains(&format!("end process {}", std::process::id())), "{said}");

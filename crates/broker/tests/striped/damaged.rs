@@ -121,7 +121,7 @@ fn damaged_shared_memory_is_made_anew_or_refused_and_no_byte_is_lost_or_wrong() 
             let begun = Instant::now();
             found = try_read(&world, &client, id);
             let is_final = |error: &ClientError| is_size && error.to_string().contains("last fsync");
-            while found.as_ref().is_err_and(|error| !is_final(error)) && begun.elapsed() < Duration::from_secs(20) {
+            while found.as_ref().is_err_and(|error| !is_final(error)) && begun.elapsed() < Duration::from_secs(100) {
                 found = try_read(&world, &client, id);
             }
         }

@@ -66,9 +66,9 @@ fn objects_of_several_regions_are_synced_at_once() {
     let world = World::on_disk(2);
     let _broker = world.broker();
     let client = world.client();
-    // One object for each region, and more of them than one group holds.
+    // One object for each region, and more of them than are synced together.
     let (stub, file) = world.create_unnamed(&client, uniform(4096, &[(1, 4096)]));
-    const REGIONS: u64 = 150;
+    const REGIONS: u64 = 600;
     write(&file, 0, &[7; REGIONS as usize * 4096]);
     let calls_of_sync = |data_only| {
         let before = client.calls_at_once();

@@ -36,7 +36,7 @@ pub(crate) fn check_repaired(world: &World, client: &Client, context: &str) {
     assert_eq!(check(client), [], "{context}");
     // Replicas are made, and what is forgotten is freed, in the background.
     let (begun, mut counts) = (Instant::now(), object_counts(world, client));
-    while counts.windows(2).any(|two| two[0] != two[1]) && begun.elapsed() < Duration::from_secs(20) {
+    while counts.windows(2).any(|two| two[0] != two[1]) && begun.elapsed() < Duration::from_secs(100) {
         counts = object_counts(world, client);
     }
     assert!(counts.windows(2).all(|two| two[0] == two[1]), "{context}: {counts:?}");

@@ -46,16 +46,28 @@ pub(crate) fn nothing_is_left_over(world: &World, client: &Client, file: &Stripe
     assert_eq!(check(client), [], "{context}");
     let placed = |region| file.region_layout(RegionIndex(region)).map_or(0, |layout| layout.len());
     let expected: usize = (0..regions).map(placed).sum();
-    // What is freed by a successor waits for those inside.
+    assert_eq!(used_in_the_end(world, client, expected, context), u64::from(regions) * REGION, "{context}");
+}
+
+/// Waits until so many objects are there, and counted; returns the bytes that are promised for them.
+///
+/// What is freed by a successor waits for those inside, and its space is given back after its objects are gone.
+pub(crate) fn used_in_the_end(world: &World, client: &Client, expected: usize, context: &str) -> u64 {
+    let used = || {
+        let Reply::Usage { servers } = ask(client, Admin::Usage) else { panic!("no usage") };
+        let objects: u64 = servers.iter().map(|server| server.objects).sum();
+        (world.objects().len(), objects as usize, servers.iter().map(|server| server.promised_bytes).sum())
+    };
     let begun = std::time::Instant::now();
-    while world.objects().len() != expected && begun.elapsed().as_secs() < 20 {
-        std::thread::yield_now();
+    loop {
+        match used() {
+            (there, counted, bytes) if (there, counted) == (expected, expected) => return bytes,
+            (there, counted, _) if begun.elapsed() > Duration::from_secs(100) => {
+                panic!("{there} objects, of which {counted} are counted, not {expected}: {context}")
+            }
+            _ => std::thread::yield_now(),
+        }
     }
-    assert_eq!(world.objects().len(), expected, "{context}");
-    let Reply::Usage { servers } = ask(client, Admin::Usage) else { panic!("no usage") };
-    assert_eq!(servers.iter().map(|server| server.objects).sum::<u64>(), expected as u64, "{context}");
-    let bytes: u64 = servers.iter().map(|server| server.promised_bytes).sum();
-    assert_eq!(bytes, u64::from(regions) * REGION, "{context}");
 }
 
 #[test]

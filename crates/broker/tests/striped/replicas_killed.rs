@@ -1,7 +1,7 @@
 //! Brokers that die while replicas are made and forgotten; `killed` kills at random.
 
 use crate::moves::{REGION, check, scale};
-use crate::moves_killed::impatient;
+use crate::moves_killed::{impatient, used_in_the_end};
 use crate::replicas::{never_idle, read_without, sync, wanted};
 use crate::world::{Dice, World, read, uniform, wait_for_line, write};
 use std::os::unix::process::ExitStatusExt;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stripewise_layout::FileId;
 use stripewise_store::client::Client;
-use stripewise_store::protocol::{Admin, Reply, Request};
+use stripewise_store::protocol::{Admin, Request};
 
 /// Syncs the file and sees that every byte is the same at its places, on the first two servers, and in its replicas, on the others; and that
 /// nothing but these is left.
@@ -19,16 +19,8 @@ fn both_are_whole(world: &World, client: &Client, file: FileId, regions: u32, le
     let (copies, places) = (read_without(world, &[0, 1], "f", length), read_without(world, &[2, 3], "f", length));
     let differs = copies.iter().zip(&places).position(|(copy, place)| copy != place);
     assert_eq!((differs, copies.len()), (None, places.len()), "{context}");
-    let begun = std::time::Instant::now();
-    let expected = 4 * regions as usize;
-    while world.objects().len() != expected && begun.elapsed().as_secs() < 20 {
-        std::thread::yield_now();
-    }
-    assert_eq!(world.objects().len(), expected, "{context}");
+    assert_eq!(used_in_the_end(world, client, 4 * regions as usize, context), 2 * all * REGION, "{context}");
     assert_eq!(check(client), [], "{context}");
-    let Reply::Usage { servers } = crate::moves::ask(client, Admin::Usage) else { panic!("no usage") };
-    assert_eq!(servers.iter().map(|server| server.objects).sum::<u64>(), expected as u64, "{context}");
-    assert_eq!(servers.iter().map(|server| server.promised_bytes).sum::<u64>(), 2 * all * REGION, "{context}");
     places
 }
 

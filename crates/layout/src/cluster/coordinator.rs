@@ -47,7 +47,7 @@ pub struct Coordinator {
     /// The key pair by which hosts of this cluster know each other.
     #[serde(default = "default_key")]
     pub key: PathBuf,
-    /// Seconds after which a host that does not answer counts as silent, at least 2.
+    /// Seconds, at least 2, of which most make a host silent that is not heard; the rest is for shutting it out.
     #[serde(default = "default_host_timeout_s")]
     pub host_timeout_s: u32,
 }

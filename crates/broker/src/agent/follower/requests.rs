@@ -31,6 +31,7 @@ impl Follower {
         let shown: Vec<&Proof> = proofs.iter().collect();
         match request {
             Request::Hello { version } => self.hello(connection, version),
+            Request::Processes => Ok((Reply::Processes, vec![Carried::Kept(self.context.processes().descriptor())])),
             Request::Claimed { slot, incarnation } | Request::Unanswered(Event::Claimed { slot, incarnation }) => {
                 connection.claim(slot, incarnation)?;
                 done()
@@ -170,7 +171,7 @@ impl Follower {
         }
         let (reply, _) = self.forward(Request::Hello { version }, &[], None)?;
         guard(&connection.client).greeted = true;
-        Ok((reply, vec![Carried::Kept(self.context.processes().descriptor())]))
+        Ok((reply, Vec::new()))
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Shorter than usual where a test waits for it.
-const QUICK: Limits = Limits { silence: Duration::from_millis(1500), handshake: Duration::from_secs(60) };
+/// As short as a busy machine lets it be, since tests wait for it.
+const QUICK: Limits = Limits { silence: Duration::from_secs(4), handshake: Duration::from_secs(60) };
 
 #[test]
 fn a_closed_link_brings_what_was_sent_before_and_says_why_it_ended() {
@@ -142,7 +142,10 @@ fn a_dropped_socket_ends_the_link_at_once_for_all_who_wait() {
     std::thread::scope(|scope| {
         let askers: Vec<_> = (0..20).map(|_| scope.spawn(|| peer.ask(b"wait", LONG * 10))).collect();
         for socket in cable.ends.recv_timeout(LONG).unwrap() {
-            socket.shutdown(Shutdown::Both).unwrap();
+            // The first may have ended the second by now.
+            if let Err(error) = socket.shutdown(Shutdown::Both) {
+                assert_eq!(error.kind(), std::io::ErrorKind::NotConnected);
+            }
         }
         for asker in askers {
             let why = asker.join().unwrap().unwrap_err();

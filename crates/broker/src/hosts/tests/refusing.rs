@@ -409,7 +409,7 @@ fn connect_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
 #[test]
 fn connections_that_never_introduce_themselves_end_and_keep_nobody_out() {
     let ours = key();
-    let limits = Limits { handshake: Duration::from_millis(1500), ..Limits::default() };
+    let limits = Limits { handshake: Duration::from_secs(6), ..Limits::default() };
     let (a, of_a) = echo();
     let (listener, logged) = listen(&ours, a, limits);
     let idle: Vec<_> = (0..200).map(|_| connect_from([127, 0, 0, 2], listener.address())).collect();

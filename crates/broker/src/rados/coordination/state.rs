@@ -5,6 +5,7 @@ use super::objects::{Objects, TABLE};
 use crate::coordination::{Candidate, unique_name};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::time::{Duration, SystemTime};
 
 const FORMAT: u32 = 1;
 pub(super) const MASTER: &str = "master";
@@ -138,6 +139,12 @@ impl Recent {
     }
 }
 
+/// The term of the first master of a new table. Servers and hosts know the terms of masters whose records were lost with the table before it: its masters were
+/// fewer than a hundred a second, so none had as high a term. A term has [`crate::coordination::NUMBERS_OF_A_TERM`] bits below it; until the year 2300 that fits.
+fn first_term(since_1970: Duration) -> u64 {
+    (since_1970.as_millis() / 10) as u64 + 1
+}
+
 /// Who was elected last. The whole record is the fence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct MasterRecord {
@@ -154,9 +161,8 @@ pub(super) struct MasterRecord {
 impl MasterRecord {
     /// Of the master that follows.
     pub(super) fn after(before: Option<&Self>, candidate: &Candidate, addresses: String, cookie: String) -> Self {
-        // Servers know the terms of masters whose records were lost with the table; no cluster has had as many as it is seconds old.
-        let seconds = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
-        let term = before.map_or_else(seconds, |before| before.term) + 1;
+        let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let term = before.map_or_else(|| first_term(now()), |before| before.term + 1);
         Self { format: FORMAT, term, candidate: Some(candidate.clone()), addresses, cookie }
     }
 
@@ -172,4 +178,24 @@ impl MasterRecord {
 /// Of what was looked up, the value of a key.
 pub(super) fn value_of<'f>(found: &'f [(String, Vec<u8>)], key: &str) -> Option<&'f [u8]> {
     found.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_slice())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordination::NUMBERS_OF_A_TERM;
+
+    #[test]
+    fn the_first_term_of_a_new_table_is_above_those_of_a_lost_one() {
+        let candidate = Candidate { name: "host".to_owned(), address: String::new() };
+        let made = Duration::from_secs(1_800_000_000);
+        let mut last = MasterRecord::after(None, &candidate, String::new(), String::new());
+        last.term = first_term(made);
+        for _ in 0..99 {
+            last = MasterRecord::after(Some(&last), &candidate, String::new(), String::new());
+        }
+        assert!(first_term(made + Duration::from_secs(1)) > last.term);
+        let late = Duration::from_secs(330 * 365 * 24 * 3600);
+        assert!(first_term(late).leading_zeros() >= NUMBERS_OF_A_TERM);
+    }
 }
