@@ -105,6 +105,7 @@ torture: ## the long form of the tests in which processes, brokers, servers and 
 	cargo test --package stripewise-broker --test striped power_lost -- --nocapture --test-threads 1
 	cargo test --package stripewise-broker --test striped every_call -- --nocapture --test-threads 1
 	cargo test --package stripewise-cli --test names -- --nocapture --test-threads 1
+	cargo test --package stripewise-cli --test mount agree_byte_by_byte -- --nocapture
 
 # SEED, FIRST, ROUNDS (300), SILENCE (30 s) and FAULTS of the environment: see tests/hosts/torture.py.
 torture-hosts: ## as root, hours: the protocol between hosts in all orders; hosts, agents, links and OSDs fail while programs of four hosts use one file

@@ -34,7 +34,7 @@ SEGMENTS, SEGMENT_RANKS = 1_000_000, 64
 # Of tests/programs/shell.
 SMALL_SCRIPTS = ("sqlite", "git")
 # Requests that a mount and its floor answer at once, and files of a directory that is listed there.
-MOUNT_THREADS, LISTED = 8, 1000
+MOUNT_THREADS, LISTED, LISTED_TEXT = 8, 1000, b"text"
 # By the name of the measurement: how the directory is managed in which the scripts run.
 SCRIPTS_IN = {"": (), ".min-size": ("--min-size", "1MiB")}
 RUST_BENCHES = [
@@ -167,8 +167,16 @@ class Bench:
         took = time.monotonic_ns() - start
         return took if lines == LISTED + 1 else sys.exit(f"{directory}: {lines - 1} of {LISTED} files are listed")
 
+    def scan(self, directory):
+        """ns of a list with the size of each file, as programs ask for it."""
+        start = time.monotonic_ns()
+        with os.scandir(directory) as entries:
+            sizes = [entry.stat(follow_symlinks=False).st_size for entry in entries]
+        took = time.monotonic_ns() - start
+        return took if sizes == [len(LISTED_TEXT)] * LISTED else sys.exit(f"{directory}: {len(sizes)} of {LISTED} files are listed")
+
     def mount(self):
-        """MB/s and ms of a listing through a mount; the floor is a plain pass-through by the same library for FUSE, over a file on the same memory."""
+        """MB/s and ms of listings through a mount; the floor is a plain pass-through by the same library for FUSE, over a file on the same memory."""
         if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
             print("mount.*: skipped, mounting takes root and /dev/fuse", flush=True)
             return
@@ -182,7 +190,7 @@ class Bench:
         for listed in lists:
             listed.mkdir()
         for number in range(LISTED):
-            (lists[0] / f"file{number}").write_bytes(b"text")
+            (lists[0] / f"file{number}").write_bytes(LISTED_TEXT)
         self.command("cp", *sorted(lists[0].iterdir()), lists[1], cluster=cluster)
         points = cluster / "bare.mount", cluster / "data.mount"
         points[0].mkdir()
@@ -203,6 +211,8 @@ class Bench:
                     self.add(f"mount.{kind}.{name}", speed[1], "MB/s", speed[0])
             times = self.pairs(lambda ours: self.listing(points[ours] / "list"))
             self.add(f"mount.list.{LISTED}", times[1] / 1e6, "ms", times[0] / 1e6)
+            times = self.pairs(lambda ours: self.scan(points[ours] / "list"))
+            self.add(f"mount.scan.{LISTED}", times[1] / 1e6, "ms", times[0] / 1e6)
         finally:
             for point, server in zip(points, servers):
                 subprocess.run(["umount", point], stderr=subprocess.DEVNULL)

@@ -23,6 +23,8 @@ mod listing;
 mod making;
 #[path = "mount/mapped.rs"]
 mod mapped;
+#[path = "mount/names.rs"]
+mod names;
 #[path = "mount/ordinary.rs"]
 mod ordinary;
 #[path = "mount/points.rs"]

@@ -6,6 +6,7 @@ use crate::extended;
 use crate::failure::to_fuse;
 use crate::locks::{Asked, Locker};
 use crate::making::Owner;
+use crate::moments::of_attributes;
 use crate::operations::{Found, Opened, Operations};
 use crate::setting::Changes;
 use fuser::{
@@ -68,7 +69,7 @@ impl FileSystem {
     fn reply_entry(&self, reply: ReplyEntry, found: Result<Found, Errno>) {
         match found {
             Ok(found) => {
-                reply.entry_with_ttls(&found.believed, &self.0.cache(), &found.attributes, found.generation);
+                reply.entry_with_ttls(&found.believed, &found.name_believed, &found.attributes, found.generation);
                 self.0.end_lookup(&found);
             }
             Err(errno) => reply.error(to_fuse(errno)),
@@ -77,7 +78,7 @@ impl FileSystem {
 
     fn reply_attributes(&self, reply: ReplyAttr, found: Result<FileAttr, Errno>) {
         match found {
-            Ok(found) => reply.attr(&self.0.cache(), &found),
+            Ok(found) => reply.attr(&of_attributes(self.0.cache(), &found), &found),
             Err(errno) => reply.error(to_fuse(errno)),
         }
     }

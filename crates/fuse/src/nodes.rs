@@ -16,11 +16,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use stripewise_store::file::StripedFile;
+use stripewise_store::shared::processes::is_used_here;
 
 /// The mount's own root, by the protocol.
 pub(crate) const ROOT: u64 = 1;
 /// Numbers of files whose inode's number is taken: another file system's below the mounted directory.
 const FIRST_OTHER: u64 = 1 << 63;
+
+/// Directories above an open one that count as open.
+const MAX_ABOVE: usize = 64;
 
 /// Nothing is opened by this descriptor.
 const HOLD: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -48,7 +52,9 @@ pub(crate) struct Node {
     opens: Mutex<[Weak<StripedFile>; 2]>,
     /// Of an ordinary file.
     backing: Mutex<Backing>,
-    /// Open files of programs.
+    /// Of a directory: the one in which it was found by its name last.
+    above: Mutex<Weak<Node>>,
+    /// Opens of programs; of a directory those of directories below it too.
     open_count: AtomicUsize,
     /// The size of which the kernel has heard last.
     known_size: AtomicU64,
@@ -66,6 +72,7 @@ impl Node {
             handle,
             opens,
             backing,
+            above: Mutex::default(),
             open_count: AtomicUsize::new(0),
             known_size: AtomicU64::new(0),
             is_believed: AtomicBool::new(false),
@@ -101,8 +108,14 @@ impl Node {
         Ok(PathBuf::from(OsString::from_vec(path.into_bytes())))
     }
 
-    /// Another open of the file.
+    /// Another open of the file. Refused of the cluster's own table of processes: to close it would end the locks by which others see that this process lives.
     pub(crate) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        if self.kind == FileType::RegularFile {
+            let found = self.stat()?;
+            if is_used_here((found.st_dev, found.st_ino)) {
+                return Err(Errno::ACCESS);
+            }
+        }
         match self.kind {
             // By way of the link a symbolic link would be followed, and a FIFO or device be waited for.
             FileType::Directory => rustix::fs::openat(&self.held, ".", flags | OFlags::CLOEXEC, Mode::empty()),
@@ -135,6 +148,13 @@ impl Node {
     /// An open without a backing has ended.
     pub(crate) fn end_unbacked(&self) {
         lock(&self.backing).without -= 1;
+    }
+
+    /// The directories above a directory, as far as they are known by the names that led to it.
+    pub(crate) fn all_above(&self) -> Vec<Arc<Node>> {
+        let above = std::iter::successors(lock(&self.above).upgrade(), |node| lock(&node.above).upgrade());
+        // Those of directories that were moved without the kernel may lead in a circle.
+        above.take(MAX_ABOVE).collect()
     }
 
     /// A program has opened the file.
@@ -228,14 +248,18 @@ impl Nodes {
     }
 
     /// What stands at the name; counts as a lookup.
-    pub(crate) fn find(&self, parent: &Node, name: &OsStr) -> rustix::io::Result<(Arc<Node>, Stat)> {
+    pub(crate) fn find(&self, parent: &Arc<Node>, name: &OsStr) -> rustix::io::Result<(Arc<Node>, Stat)> {
         let is_above_root = name == ".." && parent.number == ROOT;
         let name = if is_above_root { OsStr::new(".") } else { name };
         let found = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        match self.find_known(&found) {
-            Some(node) => Ok((node, found)),
-            None => self.enter(rustix::fs::openat(parent, name, HOLD, Mode::empty())?),
+        let (node, found) = match self.find_known(&found) {
+            Some(node) => (node, found),
+            None => self.enter(rustix::fs::openat(parent, name, HOLD, Mode::empty())?)?,
+        };
+        if node.kind == FileType::Directory && name != "." && name != ".." {
+            *lock(&node.above) = Arc::downgrade(parent);
         }
+        Ok((node, found))
     }
 
     /// A file that is known; counts as a lookup. While its node holds it no other file gets its inode's number.

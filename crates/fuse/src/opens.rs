@@ -85,6 +85,8 @@ impl ManagedOpen {
 pub(crate) struct Directory {
     node: Arc<Node>,
     opened: OwnedFd,
+    /// Those above it when it was opened, which count as open meanwhile.
+    above: Vec<Arc<Node>>,
     ahead: Mutex<Ahead>,
     /// The errno of an entry that could not be looked at, since the begin; 0: of none.
     fault: AtomicI32,
@@ -125,7 +127,9 @@ impl Ahead {
 
 impl Directory {
     pub(crate) fn new(node: Arc<Node>, opened: OwnedFd) -> Self {
-        Self { node, opened, ahead: Mutex::default(), fault: AtomicI32::new(0) }
+        let above = node.all_above();
+        above.iter().for_each(|node| node.note_opened());
+        Self { node, opened, above, ahead: Mutex::default(), fault: AtomicI32::new(0) }
     }
 
     pub(crate) fn node(&self) -> &Arc<Node> {
@@ -198,6 +202,12 @@ impl Directory {
             entry.kind = kind.map_or(FileType::RegularFile, |found| FileType::from_raw_mode(found.st_mode));
         }
         Ok(Ahead { start: Some(offset), entries })
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        self.above.iter().for_each(|node| node.note_released());
     }
 }
 

@@ -8,7 +8,7 @@ use crate::locks::{Asked, Locker, Locks};
 use crate::making::{self, Made, Owner};
 use crate::managed::Managed;
 use crate::mapped::Mapped;
-use crate::moments::Moments;
+use crate::moments::{self, Moments};
 use crate::names::{self, Place};
 use crate::nodes::{Node, Nodes};
 use crate::opens::{Directory, Listed, ManagedOpen, Open, Opens, OrdinaryOpen};
@@ -45,6 +45,8 @@ pub(crate) struct Found {
     pub(crate) generation: Generation,
     /// For how long the kernel may believe the attributes.
     pub(crate) believed: Duration,
+    /// And that the file has this name.
+    pub(crate) name_believed: Duration,
     node: Arc<Node>,
 }
 
@@ -128,7 +130,7 @@ impl Operations {
     /// What stands at the name, with its attributes. By `.` a server of NFS asks for the file itself, which the kernel may have forgotten.
     pub(crate) fn find(&self, parent: INodeNo, name: &OsStr) -> Result<Found, Errno> {
         let (node, found) =
-            if name == "." { self.nodes.find_again(parent.0)? } else { self.nodes.find(&*self.node(parent)?, name)? };
+            if name == "." { self.nodes.find_again(parent.0)? } else { self.nodes.find(&self.node(parent)?, name)? };
         self.show(&node, &found)
     }
 
@@ -137,8 +139,11 @@ impl Operations {
         let attributes = attributes_of(&self.managed, node, found);
         let attributes = attributes.inspect_err(|_| self.nodes.forget(node.number(), 1))?;
         let cache = self.settings.cache;
-        let believed = if cache.is_zero() { self.notices.moments.of(node) } else { cache };
-        Ok(Found { attributes, generation: node.generation(), believed, node: node.clone() })
+        let (believed, name_believed) = match cache.is_zero() {
+            true => (self.notices.moments.of(node), moments::of_name(node)),
+            false => (cache, cache),
+        };
+        Ok(Found { attributes, generation: node.generation(), believed, name_believed, node: node.clone() })
     }
 
     /// The kernel has been told.

@@ -1,6 +1,7 @@
 //! Ordinary files beside the managed ones.
 
 use crate::bed::{Mounted, place};
+use crate::support::Place;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
@@ -45,5 +46,28 @@ fn a_file_whose_set_group_bit_comes_and_goes_while_it_is_open_can_be_opened() {
             assert_eq!(&read, b"next", "{modes:?}");
         }
     }
+    mounted.interrupt();
+}
+
+/// With its locks gone the process of the mount would count as dead, and moves would lose what it writes.
+#[test]
+fn whoever_reads_the_state_directory_by_the_mount_does_not_end_the_locks_of_the_mount() {
+    if place().is_none() {
+        return;
+    }
+    let place = Place::new();
+    for name in ["data", "a"] {
+        std::fs::create_dir(place.path(name)).unwrap();
+    }
+    place.done(&["init", "--server", "a=hdd:a", "--state", "data/state"]);
+    place.done(&["manage", "data"]);
+    let mounted = Mounted::start(&place, &[]);
+    std::fs::write(mounted.path("file"), b"managed").unwrap();
+    let held = place.locks_of("data/state");
+    assert!(held > 0);
+    let read = std::fs::read(mounted.path("state/run/processes"));
+    assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    assert_eq!(std::fs::read(mounted.path("file")).unwrap(), b"managed");
+    assert_eq!(place.locks_of("data/state"), held);
     mounted.interrupt();
 }

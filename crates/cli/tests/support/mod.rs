@@ -42,6 +42,14 @@ impl Place {
         self.directory.path().join(name)
     }
 
+    /// The locks by which processes that use the cluster of this state directory show that they live.
+    pub(crate) fn locks_of(&self, state: &str) -> usize {
+        let table =
+            std::os::unix::fs::MetadataExt::ino(&self.path(&format!("{state}/run/processes")).metadata().unwrap());
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().filter(|line| line.contains("POSIX") && line.contains(&format!(":{table} "))).count()
+    }
+
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
         std::fs::write(self.path(name), bytes).unwrap();
     }
