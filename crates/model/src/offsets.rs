@@ -2,11 +2,14 @@
 //!
 //! Few sampled offsets do not tell the load of servers: sixteen that are 4 MiB apart see a cycle of 4,128 KiB at sixteen places one behind the other.
 
-/// The offsets 0, r, 2r, .. of requests of one size over one period of request and cycle, or over the region where that is shorter; where these
-/// are many, as many as wanted that stand for all.
+/// The offsets 0, r, 2r, .. of requests of one size in a region: those of one period of request and cycle, or all where the region is shorter, each with
+/// the share of the region's requests that meet the cycle alike. Where these are many, as many as wanted stand for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AlignedOffsets {
     request_bytes: u64,
+    /// In the region, at least 1.
+    all: u64,
+    /// Of one period, or of the region where that is shorter.
     count: u64,
     samples: u64,
     chosen: Chosen,
@@ -30,7 +33,8 @@ impl AlignedOffsets {
     pub(crate) fn of(cycle_bytes: u64, request_bytes: u64, region_bytes: u64, samples: u64) -> Self {
         let divisor = greatest_common_divisor(cycle_bytes, request_bytes);
         let period = cycle_bytes / divisor;
-        let count = period.min((region_bytes / request_bytes).max(1));
+        let all = (region_bytes / request_bytes).max(1);
+        let count = period.min(all);
         let chosen = if count <= samples {
             Chosen::All
         } else if count == period {
@@ -38,17 +42,34 @@ impl AlignedOffsets {
         } else {
             Chosen::Part
         };
-        Self { request_bytes, count, samples, chosen }
+        Self { request_bytes, all, count, samples, chosen }
     }
 
-    /// Offsets in all, at least 1.
-    pub(crate) fn count(&self) -> u64 {
-        self.count
+    /// Requests of the region, at least 1.
+    pub(crate) fn all(&self) -> u64 {
+        self.all
     }
 
     /// Offsets that are looked at.
     pub(crate) fn sampled(&self) -> u64 {
         self.count.min(self.samples)
+    }
+
+    /// Whether no other request meets the cycle in another way than one of those that are looked at.
+    pub(crate) fn covers_all(&self) -> bool {
+        matches!(self.chosen, Chosen::All)
+    }
+
+    /// The share of the region's requests for which one of those offsets stands, by its number. A region that ends within a period has its first
+    /// offsets once more than the others: where cycles are not far shorter than regions, the servers with the first stripes have the more of it.
+    pub(crate) fn share(&self, number: u64) -> f64 {
+        match self.chosen {
+            Chosen::All => {
+                let again = u64::from(number < self.all % self.count);
+                (self.all / self.count + again) as f64 / self.all as f64
+            }
+            Chosen::Period { .. } | Chosen::Part => 1.0 / self.samples as f64,
+        }
     }
 
     /// One of those, by its number from 0 to less than [`Self::sampled`].

@@ -9,6 +9,7 @@
 //! All here is pure and deterministic. `docs/equations.md` has the equations and their sources.
 
 mod demand;
+mod mixture;
 mod network;
 mod streaming;
 mod tally;
@@ -16,6 +17,7 @@ mod throughput;
 mod write_back;
 
 pub use demand::{Fork, Part, RequestDemand, ServerDemand, Splitting, Work, request_demand};
+pub use mixture::marching_share;
 pub use network::{Bottleneck, Network, Station};
 pub use streaming::{FOLLOWED_STREAMS, Streaming};
 pub use tally::{KINDS, ServiceSeconds, Side, Tally, kind};

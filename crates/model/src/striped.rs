@@ -50,23 +50,18 @@ pub fn exact_cost(
 ) -> RequestCost {
     let request_bytes = class.request_bytes.max(1);
     let offsets = AlignedOffsets::of(layout.view().cycle_bytes(), request_bytes, region_bytes, EXACT_OFFSETS);
-    let count = offsets.sampled() as f64;
     let mut sum = RequestCost::default();
-    for offset in (0..offsets.sampled()).map(|number| offsets.offset(number)) {
+    for (offset, share) in (0..offsets.sampled()).map(|number| (offsets.offset(number), offsets.share(number))) {
         let parts = layout
             .view()
             .split(RegionOffset(offset), class.request_bytes)
             .map(|sub| (usize::from(sub.server.0), sub.length));
         let cost = cost_of_parts(profile, parts, class, concurrency).cost;
-        sum.establish_s += cost.establish_s;
-        sum.transfer_s += cost.transfer_s;
-        sum.storage_s += cost.storage_s;
+        sum.establish_s += share * cost.establish_s;
+        sum.transfer_s += share * cost.transfer_s;
+        sum.storage_s += share * cost.storage_s;
     }
-    RequestCost {
-        establish_s: sum.establish_s / count,
-        transfer_s: sum.transfer_s / count,
-        storage_s: sum.storage_s / count,
-    }
+    sum
 }
 
 fn cost_of_parts(

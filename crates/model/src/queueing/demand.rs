@@ -116,7 +116,7 @@ pub fn request_demand(
 
 /// How requests of one size fall apart under one layout, whatever they cost. Worth keeping where several classes have the size.
 ///
-/// Means of visits and bytes are those of all offsets of the region, in closed form; second moments, forks and the longest sub-requests are those of
+/// Means of visits and bytes are those of all offsets of the region, in closed form where not all are looked at; second moments, forks and the longest sub-requests are those of
 /// at most 16 offsets, which is all of them where sizes and cycles are powers of two that are not far apart.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Splitting {
@@ -124,8 +124,8 @@ pub struct Splitting {
     pub(super) servers: Vec<usize>,
     /// The bytes on each server that an offset touches, by position in `servers`, one offset after the other.
     parts: Vec<(u16, f64)>,
-    /// Where in `parts` each offset ends.
-    ends: Vec<usize>,
+    /// Where in `parts` each offset ends, and the share of the requests that it stands for.
+    ends: Vec<(usize, f64)>,
     /// Of each of `servers`. Service is linear in bytes, so these are all that a class needs of them.
     pub(super) moments: Vec<Moments>,
     /// Sets of servers that are touched together.
@@ -248,14 +248,13 @@ impl Splitting {
         });
         let cutter = Cutter { cycle_bytes, turns: turns.collect(), positions };
         let offsets = AlignedOffsets::of(cycle_bytes, request_bytes, region_bytes, SAMPLES);
-        let (count, sampled) = (offsets.count(), offsets.sampled());
-        let share = 1.0 / sampled as f64;
+        let (count, sampled) = (offsets.all(), offsets.sampled());
         let mut parts: Vec<(u16, f64)> = Vec::with_capacity(sampled as usize * order.len());
         let mut ends = Vec::with_capacity(sampled as usize);
         let mut moments = vec![Moments::default(); order.len()];
         let mut sets: Vec<TouchedSet> = Vec::new();
         for number in 0..sampled {
-            let known = parts.len();
+            let (known, share) = (parts.len(), offsets.share(number));
             let first_turn = cutter.split(offsets.offset(number), request_bytes, &mut parts);
             let split = &parts[known..];
             for (at, bytes) in split {
@@ -273,12 +272,12 @@ impl Splitting {
                     sets.push(TouchedSet { first_turn, share, parts: summed });
                 }
             }
-            ends.push(parts.len());
+            ends.push((parts.len(), share));
         }
         for set in &mut sets {
             set.parts.iter_mut().for_each(|(_, bytes)| *bytes /= set.share);
         }
-        if count > sampled {
+        if !offsets.covers_all() {
             for (turn, at) in order.iter().zip(&mut moments) {
                 let (start, bytes) = cutter.turns[*turn];
                 let stripe = StripeOfCycle { start, bytes, cycle_bytes };
@@ -296,15 +295,15 @@ impl Splitting {
     /// The mean over the offsets of the longest sub-request, whose seconds are `line[0]` and `line[1]` for each byte; lines by position.
     pub(super) fn longest_s(&self, lines: &[[f64; 2]]) -> f64 {
         let (mut start, mut sum) = (0, 0.0);
-        for end in &self.ends {
+        for (end, share) in &self.ends {
             let alone_s = self.parts[start..*end].iter().map(|(at, bytes)| {
                 let [startup_s, s_per_byte] = lines[usize::from(*at)];
                 startup_s + bytes * s_per_byte
             });
-            sum += alone_s.fold(0.0, f64::max);
+            sum += share * alone_s.fold(0.0, f64::max);
             start = *end;
         }
-        sum / self.ends.len() as f64
+        sum
     }
 
     /// The demand of one request of `class`, whose size must be that of the splitting. `streams` says of a server what its disk sees of order.
