@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use stripewise_layout::{Direction, Layout, Placement};
-use stripewise_model::queueing::{self, Bottleneck, KINDS, Network, Side, Streaming, Tally};
+use stripewise_model::queueing::{self, Bottleneck, KINDS, Network, Side, Streaming, Tally, marching_share};
 use stripewise_model::{Concurrency, Profile};
 use stripewise_trace::{AccessClass, Company, FileAccess, RegionAccess, Slices, WindowAccess};
 
@@ -213,7 +213,7 @@ impl Mix {
 
     /// Seconds of the station that is loaded most by what is written back.
     fn drain_s(&self) -> f64 {
-        self.written_back.bottleneck().map_or(0.0, |found| found.demand_s * self.written_back.requests())
+        busiest_s(&self.written_back)
     }
 
     fn finish(mut self, processes: u32) -> DirectionSum {
@@ -251,7 +251,12 @@ impl<'a> PredictionSum<'a> {
             .windows
             .entry(window.start_s.to_bits())
             .or_insert_with(|| WindowSum { processes: concurrency.processes, files: Vec::new() });
-        let served = Served::of(self.profile, access, window);
+        let counts_of = |served: &Served<'_>| counts_by_layout(placement, access, window, served);
+        let served = Served::drained(self.profile, access, window, |_| {
+            let once = Served::in_one_pass(self.profile, access, window);
+            drain_s(self.profile, access.region_size.0, &counts_of(&once))
+        });
+        let counts = counts_of(&served);
         sum.files.push(FileSum {
             region_bytes: access.region_size.0,
             company: window.company,
@@ -263,7 +268,7 @@ impl<'a> PredictionSum<'a> {
             },
             slices: Slices(window.regions.iter().fold(0, |all, region| all | region.slices.0)),
             idle_s: served.idle_s,
-            counts: counts_by_layout(placement, access, window, &served),
+            counts,
         });
     }
 
@@ -299,6 +304,21 @@ impl<'a> PredictionSum<'a> {
         let of = |sum: DirectionSum| (sum.requests > 0).then(|| sum.throughput());
         Prediction { read: of(read), write: of(write), total: read.merge(write).throughput(), server_load_s: load_s }
     }
+}
+
+/// Seconds in which the station that is loaded most is through with what these requests write back.
+fn drain_s(profile: &Profile, region_bytes: u64, counts: &[LayoutCounts<'_>]) -> f64 {
+    let servers = profile.servers.len();
+    let mut tally = Tally::new(profile, &vec![Streaming::AS_TRACED; servers], region_bytes);
+    counts.iter().for_each(|counts| add_counts(&mut tally, counts));
+    let mut written_back = Network::new(servers);
+    written_back.add_tally(&tally, Side::WrittenBack, 1.0);
+    busiest_s(&written_back)
+}
+
+/// Seconds of the station that is loaded most.
+fn busiest_s(network: &Network) -> f64 {
+    network.bottleneck().map_or(0.0, |found| found.demand_s * network.requests())
 }
 
 /// Requests are first counted per layout and class, so that each pair is costed once.
@@ -430,7 +450,11 @@ impl WindowSum<'_> {
 
     /// Reads and writes; adds the seconds of each server's device to `load_s`.
     fn directions(&self, profile: &Profile, load_s: &mut [f64]) -> [DirectionSum; 2] {
-        let same_region = |file: &FileSum<'_>| file.company.same_region.clamp(0.0, 1.0);
+        // Marchers beside others leave no server to wait for them.
+        let same_region = |file: &FileSum<'_>| match marching_share(file.company, *file.processes.end()) {
+            Some(_) => 0.0,
+            None => file.company.same_region.clamp(0.0, 1.0),
+        };
         let [reads, mut writes] = self.mixes(profile, same_region, load_s);
         writes.sum.time_s += self.idle_s();
         let (reads, writes) = rayon::join(|| reads.finish(self.processes), || writes.finish(self.processes));

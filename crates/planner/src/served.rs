@@ -23,7 +23,23 @@ pub(crate) struct Served<'a> {
 }
 
 impl<'a> Served<'a> {
+    /// Of layouts that are not known yet: writing back takes as long as on all servers in order.
     pub(crate) fn of(profile: &Profile, access: &'a FileAccess, window: &WindowAccess) -> Self {
+        Self::drained(profile, access, window, |dirty_bytes| dirty_bytes * fastest_s_per_byte(profile))
+    }
+
+    /// As if nothing were written again while a synchronization is under way.
+    pub(crate) fn in_one_pass(profile: &Profile, access: &'a FileAccess, window: &WindowAccess) -> Self {
+        Self::drained(profile, access, window, |_| f64::INFINITY)
+    }
+
+    /// `drain_s` says how long it takes to write so many bytes back; it is asked only where that decides how often it is done.
+    pub(crate) fn drained(
+        profile: &Profile,
+        access: &'a FileAccess,
+        window: &WindowAccess,
+        drain_s: impl FnOnce(f64) -> f64,
+    ) -> Self {
         let is_written_back = |class: &AccessClass| {
             class.kind == RequestKind::Write(WriteClass::Buffered) && !profile.is_awaited(class.kind)
         };
@@ -39,8 +55,8 @@ impl<'a> Served<'a> {
             let dirty_bytes: f64 = window.regions.iter().map(|region| served.dirty_bytes(region)).sum();
             let Synchronizations { apart, intervals, under_way_s, idle_s } = window.synchronizations;
             // What came while a synchronization was under way is written back again if that had come by.
-            let passed = (under_way_s / (dirty_bytes * fastest_s_per_byte(profile))).min(1.0);
-            let synchronized = if intervals > apart { apart + (intervals - apart) * passed } else { apart };
+            let passed = || (under_way_s / drain_s(dirty_bytes)).min(1.0);
+            let synchronized = if intervals > apart { apart + (intervals - apart) * passed() } else { apart };
             served.passes = (dirty_bytes / limit_bytes).max(synchronized).max(1.0);
             // Beyond the limit the kernel writes back without being asked.
             served.idle_s = if dirty_bytes <= limit_bytes { idle_s } else { 0.0 };

@@ -36,6 +36,7 @@ mod rounding;
 mod scene;
 mod search;
 mod shapes;
+mod side_by_side;
 #[cfg(test)]
 mod tests;
 mod turning;

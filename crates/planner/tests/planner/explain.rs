@@ -134,9 +134,9 @@ fn explanations_read_so() {
     assert_eq!(
         overview_text(&explainer.overview().unwrap(), "stripewise apply plan.json"),
         "\
-verdict    apply: placing 6 MiB takes 23.3 ms ±14 %, which the first run wins back (each saves 2.2 s, 1.62 s to 2.78 s)\n\
+verdict    apply: placing 6 MiB takes 23.3 ms ±14 %, which the first run wins back (each saves 2.59 s, 1.94 s to 3.24 s)\n\
 next       stripewise apply plan.json\n\
-policy     h2dp, a run is predicted to take 959 ms ±13 %, gain over def +229 % (+169 .. +290)\n\
+policy     h2dp, a run is predicted to take 959 ms ±13 %, gain over def +270 % (+203 .. +338)\n\
 window     0, 0 s to 10 min: 959 ms ±13 % predicted; the link of ssd0 is busiest, 100 % of the time\n\
 capacity   full: ssd0, ssd1\n\
 one GiB    more SSD capacity, over ssd0 to ssd1, loses 25 ms ±13 % of a run (planned again; now 4 MiB there)\n\
@@ -162,10 +162,10 @@ layouts of this region with everything else in place, predicted ±13 %\n\
 \x20     window   against the plan  layout\n\
 \x20     924 ms             -35 ms  <0B,512KiB> (opt)\n\
 \x20     959 ms           the plan  <0B,128KiB> (h2dp, padp, spread over all ssd)\n\
-\x20     1.62 s            +663 ms  <128KiB,128KiB> (2-d)\n\
 \x20     1.69 s            +727 ms  ssd1 1MiB (whole on one ssd)\n\
 \x20     2.35 s            +1.39 s  <252KiB,252KiB> (1-dv, cost)\n\
-\x20     2.79 s            +1.83 s  <64KiB,64KiB> (def, segment)\n\
+\x20     2.36 s             +1.4 s  <128KiB,128KiB> (2-d)\n\
+\x20     3.12 s            +2.16 s  <64KiB,64KiB> (def, segment)\n\
 \x20     3.97 s            +3.01 s  <44KiB,44KiB> (1-dh)\n\
 \x20     3.97 s            +3.01 s  <44KiB,40KiB> (psa)\n\
 \x20     3.99 s            +3.03 s  <44247B,40124B> (random)\n\

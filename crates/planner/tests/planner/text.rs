@@ -29,14 +29,14 @@ fn a_comparison_reads_so() {
         comparison_text(&comparison),
         "\
 policy        time  read MB/s  write MB/s  within  gain over def (low .. high)      on SSD  verdict\n\
-h2dp        906 ms      259.9        69.7   ±17 %        +249 % (+184 .. +313)       2 MiB  apply\n\
-padp        924 ms      236.9       331.3   ±17 %        +242 % (+179 .. +304)       2 MiB  apply\n\
-def         3.16 s       69.5        81.6   ±17 %                         none     1.5 MiB  leave it\n\
-psa         4.65 s       48.1        31.0   ±17 %           -32 % (-45 .. -19)     1.9 MiB  leave it\n\
-h2dp: apply: placing 6 MiB takes 21.7 ms ±14 %, which the first run wins back (each saves 2.25 s, 1.67 s to 2.84 s)\n\
-padp: apply: placing 6 MiB takes 21.3 ms ±14 %, which the first run wins back (each saves 2.24 s, 1.66 s to 2.81 s)\n\
+h2dp        907 ms      259.9        68.8   ±17 %        +292 % (+220 .. +364)       2 MiB  apply\n\
+padp        924 ms      236.9       331.3   ±17 %        +285 % (+214 .. +355)       2 MiB  apply\n\
+def         3.55 s       61.8        72.6   ±17 %                         none     1.5 MiB  leave it\n\
+psa         4.65 s       48.1        31.0   ±17 %            -24 % (-38 .. -9)     1.9 MiB  leave it\n\
+h2dp: apply: placing 6 MiB takes 21.7 ms ±14 %, which the first run wins back (each saves 2.65 s, 1.99 s to 3.3 s)\n\
+padp: apply: placing 6 MiB takes 21.3 ms ±14 %, which the first run wins back (each saves 2.63 s, 1.98 s to 3.28 s)\n\
 def: leave it: this is the default placement, the measure of the others\n\
-psa: leave it: a run is predicted to lose 1.49 s against def (897 ms to 2.08 s)\n\
+psa: leave it: a run is predicted to lose 1.09 s against def (428 ms to 1.76 s)\n\
 "
     );
 }
@@ -55,18 +55,18 @@ fn a_plan_reads_so() {
     assert_eq!(
         plan_text(&made, &cluster, "stripewise apply plan.json"),
         "\
-verdict    apply: placing 6 MiB takes 21.7 ms ±14 %, which the first run wins back (each saves 2.42 s, 1.75 s to 3.1 s)\n\
-gain       +202 % (+147 .. +257) over def, predicted by h2dp\n\
+verdict    apply: placing 6 MiB takes 21.7 ms ±14 %, which the first run wins back (each saves 2.88 s, 2.12 s to 3.64 s)\n\
+gain       +238 % (+176 .. +300) over def, predicted by h2dp\n\
 next       stripewise apply plan.json\n\
 policy     h2dp\n\
 for        app with 32 processes (costed with p = 32, c = 1)\n\
-read       247.1 MB/s ±13 % predicted, def 69.5 MB/s ±14 %, gain +255 % (+190 .. +321)\n\
-write      49.8 MB/s ±15 % predicted, def 81.6 MB/s ±15 %, gain -39 % (-52 .. -26)\n\
+read       247.1 MB/s ±13 % predicted, def 61.8 MB/s ±14 %, gain +300 % (+226 .. +373)\n\
+write      48.4 MB/s ±15 % predicted, def 72.6 MB/s ±15 %, gain -33 % (-47 .. -19)\n\
 servers    class      holds      space    serves ±15 %\n\
-\x20 hdd0     hdd      1.3 MiB    unknown    797 ms\n\
-\x20 hdd1     hdd      1.3 MiB    unknown    796 ms\n\
-\x20 hdd2     hdd      1.2 MiB    unknown    795 ms\n\
-\x20 hdd3     hdd      1.2 MiB    unknown    795 ms\n\
+\x20 hdd0     hdd      1.3 MiB    unknown    800 ms\n\
+\x20 hdd1     hdd      1.3 MiB    unknown    798 ms\n\
+\x20 hdd2     hdd      1.2 MiB    unknown    792 ms\n\
+\x20 hdd3     hdd      1.2 MiB    unknown    792 ms\n\
 \x20 ssd0     ssd        1 MiB      1 MiB    533 ms\n\
 \x20 ssd1     ssd        1 MiB      1 MiB    529 ms\n\
 file       /data/a (6 MiB)\n\
@@ -128,10 +128,10 @@ fn verdicts_say_why() {
         (false, "leave it: this is the default placement, the measure of the others"),
         (
             true,
-            "apply: placing 64 MiB takes 335 ms ±14 %, which the first run wins back (each saves 2.36 s, 1.74 s to 2.98 s)",
+            "apply: placing 64 MiB takes 335 ms ±14 %, which the first run wins back (each saves 2.78 s, 2.09 s to 3.48 s)",
         ),
-        (false, "leave it: placing 64 MiB takes 335 ms ±14 %, which only 5 runs win back; at most 2 are allowed"),
-        (false, "leave it: the predicted gain of 228 % is within the prediction's spread of 285 %"),
+        (false, "leave it: placing 64 MiB takes 335 ms ±14 %, which only 4 runs win back; at most 2 are allowed"),
+        (false, "leave it: the predicted gain of 269 % is within the prediction's spread of 324 %"),
     ];
     assert_eq!(found, expected.map(|(apply, reason)| (apply, reason.to_owned())));
 }

@@ -1,10 +1,10 @@
 //! Predictions of writes by what they wait for.
 
-use crate::testbed::{DISK, FLASH, KIB, MIB, class, cluster, file, profile};
+use crate::testbed::{DISK, FLASH, KIB, MIB, class, cluster, file, profile, request};
 use proptest::prelude::*;
 use stripewise_layout::{ByteCount, Direction, Layout, Order, Placement, RequestKind, ServerId, WriteClass};
 use stripewise_model::{Caveat, Concurrency, Line, OrderedLines, Profile};
-use stripewise_planner::predict;
+use stripewise_planner::{PolicyName, plan, predict};
 use stripewise_trace::{AccessClass, Company};
 
 /// Disks whose buffered writes are sorted, and whose synchronous ones wait for a flush.
@@ -134,4 +134,21 @@ fn plans_say_what_was_assumed_of_writes() {
              or another tool's trace): they are taken as buffered. Trace again to know",
         ]
     );
+}
+
+/// Five stripes and a third of 256 KiB on each of six disks: begun on the same disk everywhere, two of them had a sixth more to do than the others.
+#[test]
+fn regions_that_end_within_a_cycle_load_all_disks_alike() {
+    let cluster = cluster(6, 2, 8 * MIB, Some(64 * MIB));
+    let profile = with_classes(profile(&cluster, DISK, FLASH, 0.0, 0.0));
+    let counts: Vec<[u64; 1]> = (0..64).map(|region| [if region % 4 == 0 { 60 } else { 12 }]).collect();
+    let counts: Vec<&[u64]> = counts.iter().map(|count| &count[..]).collect();
+    for class in [written(WriteClass::Buffered, 256 * KIB), class(Direction::Read, 256 * KIB, Order::Random)] {
+        let files = [file("/a", 512 * MIB, 8 * MIB, &[class], &counts)];
+        let planned = plan(PolicyName::Opt, &request(&cluster, &profile, &files)).unwrap();
+        let disks = &planned.predicted.server_load_s[..6];
+        let (least, most) =
+            disks.iter().fold((f64::MAX, 0.0_f64), |(least, most), load| (least.min(*load), most.max(*load)));
+        assert!(most < 1.04 * least, "{class:?}: {disks:?}");
+    }
 }

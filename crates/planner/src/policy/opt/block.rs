@@ -11,6 +11,7 @@ use super::periods::Accesses;
 use super::placing::{last_layout, layout_in};
 use super::program::{Item, Program};
 use super::shapes::{Shape, kind_of_servers, shapes};
+use super::side_by_side::Part;
 use super::turning::unturned;
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -126,6 +127,11 @@ impl<'a> Block<'a> {
         self.samples.iter().flatten().any(Sample::is_in_order)
     }
 
+    /// Whether ranks go through a file in order and nobody is beside them, in some period.
+    pub(crate) fn has_marches_alone(&self) -> bool {
+        self.samples.iter().flatten().any(|sample| sample.is_in_order() && !sample.has_crowd())
+    }
+
     /// Whether it matters how many streams meet on a disk.
     pub(crate) fn has_streams(&self) -> bool {
         self.accesses.has_streams()
@@ -221,6 +227,7 @@ fn samples(
             classes: &seen[*window],
             companies: companies.collect(),
             region_sizes: task.request.files.iter().map(|file| file.region_size.0).collect(),
+            part: Part::All,
             processes: accesses.processes[*window],
             seed: super::SEED + other_run.unwrap_or(0),
             march: false,

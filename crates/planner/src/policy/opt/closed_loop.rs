@@ -19,7 +19,7 @@ mod march;
 
 use super::demand::SeenClass;
 use super::heads::{Heads, Spot};
-use super::periods::SideBySide;
+use super::side_by_side::SideBySide;
 use drawn::Draw;
 pub(crate) use drawn::Drawn;
 use draws::Pool;
@@ -107,6 +107,11 @@ impl Sample {
     /// Whether it is of ranks that go through a file in order.
     pub(crate) fn is_in_order(&self) -> bool {
         self.pools.iter().any(|pool| pool.in_order && !pool.draws.is_empty())
+    }
+
+    /// Whether some of its processes are no such ranks.
+    pub(crate) fn has_crowd(&self) -> bool {
+        self.pools.iter().any(|pool| !pool.in_order && !pool.draws.is_empty())
     }
 
     pub(crate) fn is_empty(&self) -> bool {

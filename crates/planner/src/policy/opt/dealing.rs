@@ -5,9 +5,9 @@
 //! work is (Graham, SIAM J. Applied Mathematics 17(2), 1969), servers of a kind end up with loads that differ by less than the least region's.
 
 use super::program::Program;
-use super::turning::{turned, without_empty};
+use super::turning::{left_over_turns, turned, without_empty};
 use std::collections::HashMap;
-use stripewise_layout::{Layout, RegionOffset};
+use stripewise_layout::Layout;
 
 /// Regions of so many cycles load all servers of the cycle nearly alike: their turns go round.
 const EVEN_CYCLES: u64 = 4;
@@ -152,14 +152,4 @@ impl Turn {
             stations.for_each(|(known_s, more_s)| *known_s += share * more_s);
         }
     }
-}
-
-/// Turns of the last, unfinished cycle of a region: 0 where it is a thousandth of the region or less.
-fn left_over_turns(layout: &Layout, region_bytes: u64) -> usize {
-    let view = layout.view();
-    let rest = region_bytes % view.cycle_bytes();
-    if rest == 0 || layout.stripes().len() == 1 || rest * 1000 <= region_bytes {
-        return 0;
-    }
-    view.locate(RegionOffset(rest - 1)).turn + 1
 }

@@ -6,6 +6,7 @@
 
 use super::kinds::Kind;
 use super::shapes::{Shape, kind_of_servers};
+use super::side_by_side::Part;
 use rayon::prelude::*;
 use stripewise_layout::{Direction, Order, RegionOffset};
 use stripewise_model::{Line, Profile};
@@ -23,6 +24,8 @@ pub(crate) fn rows(kinds: usize) -> usize {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct SeenClass {
     pub(crate) class: AccessClass,
+    /// Whose requests they are.
+    pub(crate) part: Part,
     /// Share of its requests that continue a stream of the disk.
     pub(crate) continuing: f64,
 }

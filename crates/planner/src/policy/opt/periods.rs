@@ -9,7 +9,7 @@ use super::demand::SeenClass;
 use super::kinds::Kind;
 use super::placing::layout_in;
 use super::program::Item;
-use crate::request::processes_of;
+use super::side_by_side::{Part, SideBySide, Spread, side_by_side};
 use crate::served::Served;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -39,29 +39,21 @@ pub(crate) struct Accesses {
     adjoining: Vec<Vec<f64>>,
     /// By window.
     pub(crate) processes: Vec<u32>,
-    /// By window: programs side by side, where the processes of the files tell them apart.
+    /// By class.
+    parts: Vec<Part>,
+    /// By window.
     pub(crate) programs: Vec<Vec<SideBySide>>,
-}
-
-/// A program that has a file, and processes, to itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SideBySide {
-    pub(crate) file: usize,
-    pub(crate) processes: u32,
 }
 
 /// A class of requests to files that are alike in how far requests continue one another: a disk sees the same requests of another file in another
 /// order.
-type ClassKey = (AccessClass, u8);
+type ClassKey = (AccessClass, u8, Part);
 
 /// Steps of [`Company::adjoining`] by which files are told apart.
 const ADJOINING_STEPS: f64 = 4.0;
 
 /// What independent requests may seem to keep of company: less than this is none.
 const CHANCE: f64 = 0.05;
-
-/// Files whose processes add up to those of the window, within this share, are taken for programs of their own.
-const SHARE_OF_PROCESSES: f64 = 0.05;
 
 impl Accesses {
     pub(crate) fn of(task: &Task<'_>, windows: Range<usize>) -> Self {
@@ -70,7 +62,8 @@ impl Accesses {
             classes: Vec::new(),
             window_of: (0..windows.len()).collect(),
             adjoining: Vec::new(),
-            programs: windows.clone().map(|window| programs(task, window)).collect(),
+            programs: windows.clone().map(|window| side_by_side(task, window)).collect(),
+            parts: Vec::new(),
             processes: windows
                 .clone()
                 .map(|window| task.windows.get(window).unwrap_or(&task.concurrency).processes)
@@ -102,33 +95,40 @@ impl Accesses {
     ) {
         let file = &task.request.files[file_number];
         let step = adjoining_step(file, &self.windows);
-        let mut number_of = |class: AccessClass| {
-            *numbers.entry((class, step)).or_insert_with(|| {
+        let count = self.windows.len();
+        let parts: Vec<Vec<SideBySide>> = (0..count).map(|number| self.parts_of(file_number, number)).collect();
+        let mut number_of = |class: AccessClass, part: Part| {
+            *numbers.entry((class, step, part)).or_insert_with(|| {
                 self.classes.push(class);
+                self.parts.push(part);
                 self.classes.len() as u16 - 1
             })
         };
-        let class_numbers: Vec<u16> = file.classes.iter().map(|class| number_of(*class)).collect();
-        let count = self.windows.len();
-        let same_region: Vec<f64> = self
-            .windows
-            .clone()
-            .map(|window| file.windows.get(window).map_or(0.0, |window| beyond_chance(window.company.same_region)))
-            .collect();
+        let of_window = |(number, window): (usize, usize)| match parts[number].is_empty() {
+            // Marchers and the processes beside them are never all in one region.
+            false => 0.0,
+            true => file.windows.get(window).map_or(0.0, |window| beyond_chance(window.company.same_region)),
+        };
+        let same_region: Vec<f64> = self.windows.clone().enumerate().map(of_window).collect();
         let mut counts: Vec<Vec<Vec<(u16, f64)>>> = vec![Vec::new(); region_count(file) as usize];
         let mut seen: Vec<Slices> = vec![Slices(0); counts.len()];
         for (number, window) in self.windows.clone().enumerate() {
             let Some(window) = file.windows.get(window) else { continue };
             let served = Served::of(task.request.profile, file, window);
+            let spread = Spread::of(&parts[number], window);
             for access in &window.regions {
                 let of_region = &mut counts[access.region.0 as usize];
                 of_region.resize(count, Vec::new());
-                of_region[number] = if served.has_written_back() {
-                    served.requests(access, None).into_iter().map(|(class, count)| (number_of(class), count)).collect()
-                } else {
-                    let counts = access.counts.iter();
-                    counts.map(|(class, count)| (class_numbers[usize::from(class.0)], *count as f64)).collect()
+                let shares = spread.shares(access);
+                let mut add = |class: AccessClass, count: f64| {
+                    of_region[number]
+                        .extend(shares.iter().map(|(part, share)| (number_of(class, *part), count * share)));
                 };
+                if served.has_written_back() {
+                    served.requests(access, None).into_iter().for_each(|(class, count)| add(class, count));
+                } else {
+                    access.counts.iter().for_each(|(class, count)| add(file.class(*class), *count as f64));
+                }
                 seen[access.region.0 as usize] = access.slices;
             }
         }
@@ -155,6 +155,12 @@ impl Accesses {
             });
             slices.push(seen[region]);
         }
+    }
+
+    /// Who shares a file in a window, if its requests are not of one kind.
+    fn parts_of(&self, file: usize, number: usize) -> Vec<SideBySide> {
+        let of_file = self.programs[number].iter().filter(|program| program.file == file && program.part != Part::All);
+        of_file.copied().collect()
     }
 
     /// Items that nobody accesses and that differ in where they lie cannot stay together.
@@ -184,8 +190,12 @@ impl Accesses {
         for item in &self.items {
             for (number, counts) in item.counts.iter().enumerate() {
                 let of_window = task.request.files[item.file].windows.get(self.windows.start + number);
-                let adjoining = of_window.map_or(0.0, |window| beyond_chance(window.company.adjoining));
                 for (class, count) in counts {
+                    let company = of_window.map_or(Company::default(), |window| window.company);
+                    let part = self.parts[usize::from(*class)];
+                    let program = self.programs[number].iter().find(|one| (one.file, one.part) == (item.file, part));
+                    let company = program.map_or(company, |program| program.company(company));
+                    let adjoining = beyond_chance(company.adjoining);
                     let (requests, sum) = &mut sums[usize::from(*class)][number];
                     *requests += count;
                     *sum += count * adjoining;
@@ -234,12 +244,12 @@ impl Accesses {
     /// What disks see of the classes in each window when that share of a window's requests goes to regions that lie on one disk.
     pub(crate) fn seen(&self, presence: &[f64]) -> Vec<Vec<SeenClass>> {
         let of_window = |window: usize| {
-            let see = |(class, adjoining): (&AccessClass, &Vec<f64>)| {
+            let see = |((class, part), adjoining): ((&AccessClass, &Part), &Vec<f64>)| {
                 let company = Company { adjoining: adjoining[window], ..Company::default() };
                 let streaming = Streaming::of(company, self.processes[window], presence[window]);
-                SeenClass { class: *class, continuing: streaming.continuing(class.order) }
+                SeenClass { class: *class, part: *part, continuing: streaming.continuing(class.order) }
             };
-            self.classes.iter().zip(&self.adjoining).map(see).collect()
+            self.classes.iter().zip(&self.parts).zip(&self.adjoining).map(see).collect()
         };
         (0..self.windows.len()).map(of_window).collect()
     }
@@ -314,17 +324,4 @@ fn adjoining_step(file: &FileAccess, windows: &Range<usize>) -> u8 {
         adjoining += count * beyond_chance(window.company.adjoining);
     }
     if requests > 0.0 { (adjoining / requests * ADJOINING_STEPS).round() as u8 } else { 0 }
-}
-
-/// The files of a window as programs of their own, if there are several and their processes add up to those of the window.
-fn programs(task: &Task<'_>, window: usize) -> Vec<SideBySide> {
-    let all = task.windows.get(window).unwrap_or(&task.concurrency).processes;
-    let of_file = |(file, access): (usize, &FileAccess)| {
-        let window = access.windows.get(window).filter(|window| !window.regions.is_empty())?;
-        Some(SideBySide { file, processes: processes_of(window).processes.max(1) })
-    };
-    let programs: Vec<SideBySide> = task.request.files.iter().enumerate().filter_map(of_file).collect();
-    let sum: f64 = programs.iter().map(|program| f64::from(program.processes)).sum();
-    let are_separate = programs.len() > 1 && (sum / f64::from(all.max(1)) - 1.0).abs() <= SHARE_OF_PROCESSES;
-    if are_separate { programs } else { Vec::new() }
 }

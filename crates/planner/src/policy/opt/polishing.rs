@@ -14,7 +14,7 @@ use super::super::FileChoice;
 use super::block::{Block, Run};
 use super::budget::Budget;
 use super::placing::{PlacedFile, layout_in};
-use super::scene::{Bias, Filling, Scene, Servers, Spread};
+use super::scene::{Bias, Filling, Scene, Servers, Spread, Work};
 use super::search::Candidate;
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -61,13 +61,13 @@ struct Form {
     bias: Bias,
 }
 
-/// The candidate or a faster one, by the sum over other runs of the same popularity. Marches in order are left as they are: their samples differ by more
-/// than steps do.
+/// The candidate or a faster one, by the sum over other runs of the same popularity. Marches in order with nobody beside them are left as they are: their
+/// samples differ by more than steps do.
 pub(crate) fn polish(block: &Block<'_>, start: Candidate, budget: &Budget) -> Candidate {
     let program = block.program();
     let regions: usize = program.items.iter().map(|item| item.regions.len()).sum();
     if program.has_moves()
-        || block.has_marches_in_order()
+        || block.has_marches_alone()
         || program.is_large()
         || regions > MAX_REGIONS
         || budget.is_spent()
@@ -175,7 +175,7 @@ impl<'a> Polisher<'a> {
         let mut distinct: Vec<Vec<Layout>> = Vec::new();
         for form in &self.forms {
             let Some((layouts, filling)) = self.changed(here, group, *form) else { continue };
-            let busiest_s = filling.work.iter().map(|work| work.device_s.max(work.link_s)).fold(0.0, f64::max);
+            let busiest_s = filling.work.iter().map(Work::busy_s).fold(0.0, f64::max);
             let hopeless = self.work_is_bound && busiest_s > time_s;
             if !hopeless && layouts != here && !distinct.contains(&layouts) {
                 distinct.push(layouts);
@@ -191,7 +191,7 @@ impl<'a> Polisher<'a> {
         let mut families: Vec<(f64, Vec<usize>)> = Vec::new();
         let mut numbers: HashMap<Vec<(u16, u32)>, usize> = HashMap::new();
         for (part, layout) in here.iter().enumerate() {
-            let number = *numbers.entry(self.family(layout)).or_insert_with(|| {
+            let number = *numbers.entry(self.family(part, layout)).or_insert_with(|| {
                 families.push((0.0, Vec::new()));
                 families.len() - 1
             });
@@ -220,12 +220,15 @@ impl<'a> Polisher<'a> {
         whole.chain(halves).chain(slices).filter(|group| !group.is_empty()).collect()
     }
 
-    /// What layouts of regions that lie alike have in common: a whole one the class of its server, any other its stripes.
-    fn family(&self, layout: &Layout) -> Vec<(u16, u32)> {
+    /// What layouts of regions that lie alike have in common: a whole one the class of its server, any other its stripes. On which servers a region lies
+    /// that does not fill a cycle depends on what was placed before it, so of those the classes.
+    fn family(&self, part: usize, layout: &Layout) -> Vec<(u16, u32)> {
         if let [stripe] = layout.stripes() {
             return vec![(u16::from(self.is_ssd(stripe.server)), u32::MAX)];
         }
-        let mut stripes: Vec<(u16, u32)> = layout.stripes().iter().map(|s| (s.server.0, s.size_bytes)).collect();
+        let is_part = layout.view().cycle_bytes() >= self.scene.items[self.parts[part].item].region_bytes;
+        let lies_on = |server: ServerId| if is_part { u16::from(self.is_ssd(server)) } else { server.0 };
+        let mut stripes: Vec<(u16, u32)> = layout.stripes().iter().map(|s| (lies_on(s.server), s.size_bytes)).collect();
         stripes.sort_unstable();
         stripes
     }

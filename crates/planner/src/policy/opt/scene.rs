@@ -3,6 +3,7 @@
 use super::super::{Task, file_request_bytes};
 use super::block::Block;
 use super::program::Item;
+use super::turning::{left_over_turns, turned, without_empty};
 use crate::servers::ceil_to;
 use stripewise_layout::{Layout, Order, ServerId};
 use stripewise_trace::AccessClass;
@@ -44,6 +45,12 @@ pub(super) struct Work {
     pub(super) link_s: f64,
 }
 
+impl Work {
+    pub(super) fn busy_s(&self) -> f64 {
+        self.device_s.max(self.link_s)
+    }
+}
+
 /// What is accessed how often, hottest first.
 pub(super) struct Scene<'a> {
     pub(super) task: &'a Task<'a>,
@@ -55,6 +62,8 @@ pub(super) struct Scene<'a> {
     pub(super) order: Vec<usize>,
     /// By file.
     request_bytes: Vec<u64>,
+    /// All regions begin at the same turn: ranks that go through a file in order keep their distances where layouts do not change.
+    keeps_turns: bool,
 }
 
 impl<'a> Scene<'a> {
@@ -78,6 +87,7 @@ impl<'a> Scene<'a> {
             counts,
             order,
             request_bytes: task.request.files.iter().map(request_bytes).collect(),
+            keeps_turns: block.has_marches_in_order(),
         }
     }
 
@@ -99,7 +109,8 @@ impl<'a> Scene<'a> {
         let request_bytes = self.request_bytes[of_item.file];
         let stripes = |bytes: &dyn Fn(ServerId) -> u64| -> Option<Layout> {
             let pairs = chosen.iter().map(|id| Some((*id, u32::try_from(bytes(*id)).ok()?)));
-            Layout::new(pairs.collect::<Option<Vec<_>>>()?).ok()
+            let cycle = Layout::new(pairs.collect::<Option<Vec<_>>>()?).ok()?;
+            Some(self.begun_where_least_is_done(cycle, item, filling))
         };
         match spread {
             Spread::Fixed(bytes) => stripes(&|_| ceil_to(bytes, self.task.step_bytes)),
@@ -135,6 +146,26 @@ impl<'a> Scene<'a> {
                 best.and_then(|(_, _, id)| Layout::new([(id, bytes)]).ok())
             }
         }
+    }
+
+    /// The cycle begun at the turn where a region's last, unfinished one comes to the servers that would be through with it first. Begun at the same turn
+    /// everywhere, the first servers of the cycle would have more of every region than the others.
+    fn begun_where_least_is_done(&self, cycle: Layout, item: usize, filling: &Filling) -> Layout {
+        let region_bytes = self.items[item].region_bytes;
+        let left_over = left_over_turns(&cycle, region_bytes);
+        if left_over == 0 || self.keeps_turns {
+            return cycle;
+        }
+        let through_s = |server: usize| {
+            let (known, more) = (filling.work[server], self.whole_work(item, server));
+            known.busy_s() + more.busy_s() / left_over as f64
+        };
+        let of_servers: Vec<f64> =
+            cycle.stripes().iter().map(|stripe| through_s(usize::from(stripe.server.0))).collect();
+        let of_turns = |first: usize| -> f64 { of_servers.iter().cycle().skip(first).take(left_over).sum() };
+        let turns = (0..of_servers.len()).map(|turn| (of_turns(turn), turn));
+        let (_, turn) = turns.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
+        without_empty(turned(&cycle, turn), region_bytes)
     }
 
     fn has_space(&self, id: ServerId, bytes: u64, share: f64, filling: &Filling) -> bool {
@@ -182,17 +213,17 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// A request touches about (r + x) / C of the servers with a stripe of x.
+    /// Of a stripe of x that is touched at all, a request touches about (r + x) / x: of the region's requests the stripe's share of the region times that.
     fn add(&self, layout: &Layout, item: usize, filling: &mut Filling, sign: f64) {
         let (profile, of_item) = (self.task.request.profile, &self.items[item]);
-        let cycle_bytes = layout.view().cycle_bytes() as f64;
-        for stripe in layout.stripes() {
+        for (turn, stripe) in layout.stripes().iter().enumerate() {
             let server = usize::from(stripe.server.0);
-            let part = f64::from(stripe.size_bytes) / cycle_bytes;
+            let own_bytes = layout.view().object_bytes(turn, of_item.region_bytes) as f64;
+            let part = own_bytes / (of_item.region_bytes as f64).max(1.0);
             for (class, count) in &self.counts[item] {
                 let line = profile.servers[server].line(class.kind, Order::Random);
                 let bytes = class.request_bytes as f64;
-                let touched = (bytes / cycle_bytes + part).min(1.0);
+                let touched = (part * (1.0 + bytes / f64::from(stripe.size_bytes))).min(1.0);
                 let count = sign * count / of_item.regions.len() as f64;
                 filling.work[server].device_s += count * (touched * line.alpha_s + bytes * part * line.beta_s_per_byte);
                 filling.work[server].link_s +=

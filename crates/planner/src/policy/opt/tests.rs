@@ -10,6 +10,7 @@ use super::paths::Prices;
 use super::program::{Assignment, Item, Program};
 use super::rounding::round;
 use super::shapes::shapes;
+use super::side_by_side::Part;
 use proptest::prelude::*;
 use stripewise_layout::{Direction, Layout, Order, ServerClass, ServerId};
 use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
@@ -78,7 +79,8 @@ fn program_of_sizes(
     });
     let weighted: Vec<(AccessClass, f64)> = classes.iter().map(|class| (*class, 1.0)).collect();
     let shapes = shapes(&kinds, 3, &weighted, std::iter::empty(), 4096, REGION_BYTES, false);
-    let seen: Vec<SeenClass> = classes.iter().map(|class| SeenClass { class: *class, continuing: 0.0 }).collect();
+    let seen: Vec<SeenClass> =
+        classes.iter().map(|class| SeenClass { class: *class, part: Part::All, continuing: 0.0 }).collect();
     let demands =
         Demands::new(&profile, &kinds, &shapes, &vec![seen; windows], &vec![processes; windows], REGION_BYTES);
     Program::new(&profile, kinds, shapes, items.collect(), &demands, (0..windows).collect())
@@ -207,6 +209,7 @@ fn a_sample_of_a_march_meets_layouts_that_take_turns() {
     let program = program(&vec![vec![[64, 0]]; 512], 512, 4.0, 1.0);
     let seen = [64 << 10, 256 << 10].map(|request_bytes| SeenClass {
         class: AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random },
+        part: Part::All,
         continuing: 0.9,
     });
     let on = |server: u16| Layout::new([(ServerId(server), 65536)]).unwrap();
@@ -244,6 +247,7 @@ fn drawn_march<'a>(
         region_sizes: vec![REGION_BYTES],
         processes: 4,
         seed: 1,
+        part: Part::All,
         march: true,
         redrawn: false,
     }
@@ -255,7 +259,7 @@ fn requests_in_flight_that_are_longer_than_a_region_are_a_march_all_the_same() {
     // Four requests of 256 KiB are a region.
     let program = program(&vec![vec![[0, 4]]; 512], 512, 4.0, 0.4);
     let class = |request_bytes| AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random };
-    let seen = [64 << 10, 256 << 10].map(|bytes| SeenClass { class: class(bytes), continuing: 0.75 });
+    let seen = [64 << 10, 256 << 10].map(|bytes| SeenClass { class: class(bytes), part: Part::All, continuing: 0.75 });
     let crowd = |adjoining: f64| {
         let company = Company { same_region: 0.4, adjoining, ..Company::default() };
         Sample::draw(&Drawn { march: false, ..drawn_march(&profile, &program, &seen, company) })
@@ -270,7 +274,7 @@ fn a_march_begins_requests_at_their_multiples_in_the_file() {
     let sizes = [3000, 256 << 10];
     let program = program_of_sizes(sizes, &vec![vec![[349, 0]]; 64], 64, 4.0, 1.0);
     let class = |request_bytes| AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random };
-    let seen = sizes.map(|bytes| SeenClass { class: class(bytes), continuing: 0.75 });
+    let seen = sizes.map(|bytes| SeenClass { class: class(bytes), part: Part::All, continuing: 0.75 });
     let company = Company { same_region: 1.0, adjoining: 0.75, ..Company::default() };
     let drawn = drawn_march(&profile, &program, &seen, company);
     let first: Vec<u64> = (0..4).map(|item| drawn.first_offset(item, 3000)).collect();

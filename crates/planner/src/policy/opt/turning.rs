@@ -1,6 +1,6 @@
 //! Layouts begun at another turn of their cycle, and those less the servers that a region never comes to.
 
-use stripewise_layout::{Layout, ServerId};
+use stripewise_layout::{Layout, RegionOffset, ServerId};
 
 /// The same cycle, begun at another turn.
 pub(crate) fn turned(layout: &Layout, turn: usize) -> Layout {
@@ -24,4 +24,14 @@ pub(crate) fn unturned(layout: &Layout) -> Layout {
     let stripes = layout.stripes();
     let first = (0..stripes.len()).min_by_key(|turn| stripes[*turn].server.0).unwrap_or(0);
     turned(layout, first)
+}
+
+/// Turns of the last, unfinished cycle of a region: 0 where it is a thousandth of the region or less.
+pub(super) fn left_over_turns(layout: &Layout, region_bytes: u64) -> usize {
+    let view = layout.view();
+    let rest = region_bytes % view.cycle_bytes();
+    if rest == 0 || layout.stripes().len() == 1 || rest * 1000 <= region_bytes {
+        return 0;
+    }
+    view.locate(RegionOffset(rest - 1)).turn + 1
 }

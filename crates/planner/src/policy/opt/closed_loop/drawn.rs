@@ -2,6 +2,7 @@
 
 use super::super::demand::SeenClass;
 use super::super::program::Item;
+use super::super::side_by_side::{Part, SideBySide};
 use std::ops::Range;
 use stripewise_layout::SplitMix64;
 use stripewise_model::Profile;
@@ -22,6 +23,8 @@ pub(crate) struct Drawn<'a> {
     pub(crate) companies: Vec<Company>,
     /// By file.
     pub(crate) region_sizes: Vec<u64>,
+    /// Whose requests of a file.
+    pub(crate) part: Part,
     pub(crate) processes: u32,
     pub(crate) seed: u64,
     /// Requests of a march instead of a crowd.
@@ -31,6 +34,20 @@ pub(crate) struct Drawn<'a> {
 }
 
 impl Drawn<'_> {
+    /// Of the requests of one of the programs that run side by side.
+    pub(super) fn of(&self, program: &SideBySide) -> Self {
+        let mut companies = self.companies.clone();
+        companies[program.file] = program.company(companies[program.file]);
+        let (part, processes) = (program.part, program.processes);
+        let (periods, region_sizes) = (self.periods.clone(), self.region_sizes.clone());
+        Self { periods, companies, region_sizes, part, processes, ..*self }
+    }
+
+    /// Whether requests of the class are among those of the part.
+    pub(super) fn has(&self, class: u16) -> bool {
+        self.part == Part::All || self.classes[usize::from(class)].part == self.part
+    }
+
     /// Whether ranks that march go through the file in order.
     pub(crate) fn is_in_order(&self) -> bool {
         self.classes.iter().any(|class| class.continuing >= IN_ORDER)

@@ -1,7 +1,7 @@
 //! Which requests a sample has, and whose they are.
 
-use super::super::periods::SideBySide;
 use super::super::program::Item;
+use super::super::side_by_side::{Part, SideBySide};
 use super::MAX_PROCESSES;
 use super::drawn::{Counts, Draw, Drawn};
 use super::march::{self, OF_RANK};
@@ -26,7 +26,7 @@ pub(super) struct Pool {
 fn counts(drawn: &Drawn<'_>, period: usize, part: impl Fn(&Item) -> f64) -> Counts {
     Counts::of(drawn.items.iter().enumerate().flat_map(|(number, item)| {
         let part = part(item) * item.shares[period];
-        let counts = item.counts[drawn.window].iter().filter(move |_| part > 0.0);
+        let counts = item.counts[drawn.window].iter().filter(move |(class, _)| part > 0.0 && drawn.has(*class));
         counts.map(move |(class, count)| (count * part, number as u32, *class))
     }))
 }
@@ -49,21 +49,24 @@ pub(super) fn pool(drawn: &Drawn<'_>) -> (Pool, f64) {
 
 /// The period's requests by program, each with processes of its own, and how many they are.
 pub(super) fn pools(drawn: &Drawn<'_>, programs: &[SideBySide]) -> (Vec<Pool>, f64) {
-    let of_program: Vec<(Counts, bool, u32)> = programs
-        .iter()
-        .map(|program| {
-            let of_program = |item: &Item| if item.file == program.file { 1.0 } else { 0.0 };
-            let counts = counts(drawn, drawn.periods.start, of_program);
-            let together =
-                drawn.items.iter().find(|item| item.file == program.file).map_or(0.0, |item| drawn.marching(item));
-            (counts, together > MARCHES, program.processes)
-        })
-        .filter(|(counts, ..)| counts.total() > 0.0)
-        .collect();
+    let of_program = programs.iter().map(|program| {
+        let drawn = drawn.of(program);
+        let of_file = |item: &Item| if item.file == program.file { 1.0 } else { 0.0 };
+        (counts(&drawn, drawn.periods.start, of_file), drawn, program)
+    });
+    let of_program: Vec<(Counts, Drawn<'_>, &SideBySide)> =
+        of_program.filter(|(counts, ..)| counts.total() > 0.0).collect();
     let total: f64 = of_program.iter().map(|(counts, ..)| counts.total()).sum();
-    let pools = of_program.iter().map(|(counts, march, processes)| {
+    let pools = of_program.iter().map(|(counts, drawn, program)| {
         let wanted = ((sample_size(total) as f64 * counts.total() / total) as usize).max(1);
-        let mut pool = pool_of(drawn, std::slice::from_ref(counts), *march, *processes, Some(wanted));
+        let mut of_file = drawn.items.iter().filter(|item| item.file == program.file);
+        let together = match program.part {
+            Part::All => of_file.next().map_or(0.0, |item| drawn.marching(item)),
+            Part::March => 1.0,
+            Part::Crowd => 0.0,
+        };
+        let counts = std::slice::from_ref(counts);
+        let mut pool = pool_of(drawn, counts, together > MARCHES, program.processes, Some(wanted));
         // Programs are through at their own times, so every draw has to stand for as many requests.
         pool.draws.truncate(wanted);
         pool
