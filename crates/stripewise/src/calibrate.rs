@@ -1,8 +1,9 @@
 //! Calibration: measure every server and the network, fit lines, write the profile.
 //!
 //! Emulated servers share nothing and are measured side by side; real directories may share a disk and are measured one after the other. Every
-//! directory is also loaded with streams, whose sustained rates correct its lines (`sustained.rs`), and all are loaded at once, which shows what
-//! they share (`shared.rs`). What is measured and how to read the result is told in `docs/profile.md`.
+//! directory is also loaded with streams, whose sustained rates correct its lines (`sustained.rs`). What gives a caveat is measured again when all
+//! were measured (`recheck.rs`). Then all are loaded at once, which shows what they share (`shared.rs`). What is measured and how to read the
+//! result is told in `docs/profile.md`.
 
 mod caveats;
 mod directory;
@@ -11,6 +12,8 @@ mod error;
 mod host;
 mod measure;
 mod pool;
+mod real;
+mod recheck;
 mod shared;
 mod sustained;
 mod verify;
@@ -22,20 +25,19 @@ pub use verify::{Verification, VerifiedDirection, VerifiedServer, VerifyOptions,
 
 use crate::interrupt::Interrupt;
 use crate::progress::Voice;
-use directory::{DirectorySubject, Method};
 use emulated::EmulatedSubject;
 use error::Result;
 use host::HostLoad;
-use measure::{Effort, LINK_LINES, LineSamples, Subject, measure};
-use pool::{PoolSubject, PoolsLock};
+use measure::{Effort, LINK_LINES, LineSamples, Lines, fits, line_of, measure};
+use pool::PoolsLock;
+use real::{Kept, RealSubject, measure_directory, measure_pool};
 use rustix::fs::{Access, access};
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stripewise_layout::{Cluster, Direction, Order, Server, ServerId};
 use stripewise_model::fit::{Fit, Sample, fit};
 use stripewise_model::{
@@ -46,12 +48,8 @@ use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec, EmulatedU
 use stripewise_store::server::stations::{Parts, Stations};
 use stripewise_store::server::{ObjectStore, is_by_agent};
 use stripewise_store::state::StateDirectory;
-use sustained::{STREAMS, Stream, correct};
-use write_classes::ClassLines;
 
-/// Share of a directory's time that goes to streams, after the scratch file was filled.
-const STREAMS_SHARE: f64 = 0.2;
-/// And to buffered and synchronous writes.
+/// Share of a server's time that goes to buffered and synchronous writes, after the scratch file was filled.
 const CLASSES_SHARE: f64 = 0.2;
 
 /// Emulated servers measured side by side: they sleep most of the time, but each holds some memory.
@@ -147,7 +145,7 @@ pub fn calibrate(cluster: &Cluster, options: &Options, output: &Path, voice: &Vo
 
 /// What one server's measurement gave.
 struct Measured {
-    lines: Vec<(Direction, Order, Fit)>,
+    lines: Lines,
     /// The fit of the server's own emulated link.
     link: Option<Fit>,
     /// Where anything is written back later.
@@ -156,8 +154,8 @@ struct Measured {
     synchronous: Option<(OrderedLines, f64)>,
     notes: Vec<String>,
     caveats: Vec<Caveat>,
-    /// A directory's scratch file or a pool's objects, kept until all servers were loaded at once, and what they lie on.
-    subject: Option<(Box<dyn Subject + Send + Sync>, BTreeSet<String>)>,
+    /// Of a real server.
+    kept: Option<Kept>,
 }
 
 /// Measures every server of `cluster`. `progress` gets the share done, 0 to 1, from any thread.
@@ -177,6 +175,10 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
         shares[number] = share;
         progress(shares.iter().sum::<f64>() / shares.len() as f64);
     };
+    let of_server = |number: usize| {
+        let name = cluster.servers[number].name.clone();
+        |source| CalibrationError::Server { name, source: Box::new(source) }
+    };
     let run = |number: usize, server: &Server| -> Result<Measured> {
         let report = |share| report(number, share);
         if options.interrupt.came() {
@@ -189,7 +191,7 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
             _ if is_by_agent(&server.url) => measure_pool(cluster, server, options, &pools, &report),
             _ => measure_directory(&server.name, server.url.directory(), options, &report),
         };
-        measured.map_err(|source| CalibrationError::Server { name: server.name.clone(), source: Box::new(source) })
+        measured.map_err(of_server(number))
     };
     let (emulated, real): (Vec<usize>, Vec<usize>) =
         (0..cluster.servers.len()).partition(|&number| is_emulated(&cluster.servers[number].url));
@@ -211,6 +213,10 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
         .into_iter()
         .map(|result| result.into_inner().expect("every server was run"))
         .collect::<Result<Vec<_>>>()?;
+    for (number, measured) in measured.iter_mut().enumerate() {
+        let settled = real::settle(&cluster.servers[number].name, measured, options, &|share| report(number, share));
+        settled.map_err(of_server(number))?;
+    }
     let mut of_all = shared_servers(cluster, &mut measured)?;
     // Emulated servers are timed on their own clock.
     let has_directories = cluster.servers.iter().any(|server| !is_emulated(&server.url));
@@ -223,7 +229,7 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
 fn shared_servers(cluster: &Cluster, measured: &mut [Measured]) -> Result<Vec<Caveat>> {
     let (mut names, mut devices, mut subjects) = (Vec::new(), Vec::new(), Vec::new());
     for (server, measured) in cluster.servers.iter().zip(measured) {
-        if let Some((subject, lies_on)) = measured.subject.take() {
+        if let Some(Kept { subject, lies_on, .. }) = measured.kept.take() {
             names.push(server.name.as_str());
             devices.push(lies_on);
             subjects.push(subject);
@@ -234,7 +240,7 @@ fn shared_servers(cluster: &Cluster, measured: &mut [Measured]) -> Result<Vec<Ca
     let is_first = |number: &usize| devices[..*number].iter().all(|earlier| earlier.is_disjoint(&devices[*number]));
     let first: Vec<usize> = (0..names.len()).filter(is_first).collect();
     let names: Vec<&str> = first.iter().map(|&number| names[number]).collect();
-    let mut subjects: Vec<Box<dyn Subject + Send + Sync>> = subjects
+    let mut subjects: Vec<Box<dyn RealSubject>> = subjects
         .into_iter()
         .enumerate()
         .filter(|(number, _)| first.contains(number))
@@ -252,103 +258,6 @@ fn open_stations(cluster: &Cluster) -> Result<Stations> {
     let state = StateDirectory::open(&cluster.state)?;
     let file = Stations::establish_at(state.run(), "stations", cluster.servers.len())?;
     Ok(Stations::open(file, cluster.servers.len())?)
-}
-
-fn measure_directory(name: &str, directory: &Path, options: &Options, progress: &dyn Fn(f64)) -> Result<Measured> {
-    let (begin, load) = (Instant::now(), HostLoad::begin());
-    let seed = fresh_seed();
-    let mut subject = DirectorySubject::prepare(directory, options.file_bytes, options.directory_budget / 4, seed)?;
-    let budget = options.directory_budget.saturating_sub(begin.elapsed());
-    let effort =
-        Effort { most_rounds: options.most_rounds, budget: budget.mul_f64(1.0 - STREAMS_SHARE - CLASSES_SHARE) };
-    let (lines, mut caveats) = measure_lines(name, &mut subject, effort, (budget, seed), &load, progress)?;
-    let direct = |order| line_of(&lines, Direction::Write, order);
-    let classes_s = budget.as_secs_f64() * CLASSES_SHARE;
-    let write_classes = write_classes::measure(&mut subject, direct, classes_s, seed)?;
-    caveats.extend(caveats::of_buffered(name, &write_classes.buffered));
-    progress(1.0);
-    let note = match subject.method() {
-        Method::Direct => "measured with direct I/O",
-        Method::Synchronous => {
-            "the file system takes no direct I/O: measured with synchronous writes, and reads after dropping the page cache"
-        }
-    };
-    let notes = vec![note.to_owned()];
-    let ClassLines { buffered, synchronous, flush_wait } = write_classes;
-    Ok(Measured {
-        lines,
-        link: None,
-        buffered: Some(buffered.lines),
-        synchronous: Some((synchronous, flush_wait)),
-        notes,
-        caveats,
-        subject: Some((Box::new(subject), shared::devices(directory))),
-    })
-}
-
-/// The line of every direction and order.
-type Lines = Vec<(Direction, Order, Fit)>;
-
-/// The lines of a real server, corrected by streams of its requests.
-fn measure_lines(
-    name: &str,
-    subject: &mut dyn Subject,
-    effort: Effort,
-    (budget, seed): (Duration, u64),
-    load: &HostLoad,
-    progress: &dyn Fn(f64),
-) -> Result<(Lines, Vec<Caveat>)> {
-    let lines_share = effort.budget.as_secs_f64() / budget.as_secs_f64().max(f64::MIN_POSITIVE);
-    let samples = measure(subject, &SERVER_LINES, effort, seed, &|share| progress(share * lines_share))?;
-    let stream_s = budget.as_secs_f64() * STREAMS_SHARE / (2 * STREAMS.len()) as f64;
-    let (mut lines, mut streams) = (fits(&samples)?, Vec::new());
-    for direction in [Direction::Write, Direction::Read] {
-        for bytes in STREAMS {
-            let single_s = line_of(&lines, direction, Order::Sequential).seconds(bytes as f64);
-            streams.push(Stream::run(subject, direction, bytes, single_s, stream_s)?);
-            progress(lines_share + STREAMS_SHARE * streams.len() as f64 / (2 * STREAMS.len()) as f64);
-        }
-    }
-    let mut caveats = correct(name, &mut lines, &streams, load.is_busy());
-    caveats.extend(caveats::of_lines(name, &lines, &samples, &caveats));
-    Ok((lines, caveats))
-}
-
-/// A server that the broker reaches. Where writes are durable when they are acknowledged, there is one class of them.
-fn measure_pool(
-    cluster: &Cluster,
-    server: &Server,
-    options: &Options,
-    pools: &PoolsLock,
-    progress: &dyn Fn(f64),
-) -> Result<Measured> {
-    let (begin, load, seed) = (Instant::now(), HostLoad::begin(), fresh_seed());
-    let patience = options.directory_budget / 4;
-    let mut subject = PoolSubject::prepare(cluster, server, options.file_bytes, patience, (seed, pools))?;
-    let budget = options.directory_budget.saturating_sub(begin.elapsed());
-    let classes_share = if subject.is_buffered() { CLASSES_SHARE } else { 0.0 };
-    let lines_budget = budget.mul_f64(1.0 - STREAMS_SHARE - classes_share);
-    let effort = Effort { most_rounds: options.most_rounds, budget: lines_budget };
-    let (lines, mut caveats) = measure_lines(&server.name, &mut subject, effort, (budget, seed), &load, progress)?;
-    let mut buffered = None;
-    if subject.is_buffered() {
-        let direct = |order| line_of(&lines, Direction::Write, order);
-        let found = write_classes::measure_buffered(&mut subject, direct, budget.as_secs_f64() * CLASSES_SHARE, seed)?;
-        caveats.extend(caveats::of_buffered(&server.name, &found));
-        buffered = Some(found.lines);
-    }
-    caveats.extend(caveats::of_throttle(server));
-    progress(1.0);
-    let (note, lies_on) = (subject.remark(), subject.devices()?);
-    Ok(Measured {
-        lines,
-        link: None,
-        buffered,
-        synchronous: None,
-        notes: vec![note.to_owned()],
-        caveats,
-        subject: Some((Box::new(subject), lies_on)),
-    })
 }
 
 fn measure_emulated(
@@ -387,7 +296,8 @@ fn measure_emulated(
         let mut subject = prepare(Parts::Device, EmulatedSpec { link: None, ..spec }, seed)?;
         let direct = |order| line_of(&lines, Direction::Write, order);
         let budget_s = options.emulated_budget.as_secs_f64() * CLASSES_SHARE;
-        let found = write_classes::measure_buffered(&mut subject, direct, budget_s, seed)?;
+        let first = write_classes::measure_buffered(&mut subject, direct, budget_s, seed)?;
+        let found = write_classes::recheck_buffered(&mut subject, first, direct, budget_s, seed)?;
         caveats.extend(caveats::of_buffered(&server.name, &found));
         buffered = Some(found.lines);
     }
@@ -404,21 +314,12 @@ fn measure_emulated(
     };
     let notes = vec![format!("emulated {device}{dilated}")];
     // An emulated device has no cache to flush: a synchronous write waits as a direct one does.
-    Ok(Measured { lines, link: link_fit, buffered, synchronous: None, notes, caveats, subject: None })
-}
-
-fn line_of(lines: &[(Direction, Order, Fit)], direction: Direction, order: Order) -> Line {
-    let found = lines.iter().find(|line| (line.0, line.1) == (direction, order));
-    found.expect("all four lines are measured").2.line
+    Ok(Measured { lines, link: link_fit, buffered, synchronous: None, notes, caveats, kept: None })
 }
 
 /// Another number each time, so that no two calibrations touch the same places.
 fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish()
-}
-
-fn fits(measured: &[LineSamples]) -> Result<Vec<(Direction, Order, Fit)>> {
-    measured.iter().map(|line| Ok((line.direction, line.order, fit(&line.samples)?))).collect()
 }
 
 fn profile(cluster: &Cluster, options: &Options, measured: &[Measured], shared: Vec<Caveat>) -> Calibration {

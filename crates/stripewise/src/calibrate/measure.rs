@@ -9,11 +9,13 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Direction, Order};
-use stripewise_model::fit::Sample;
+use stripewise_model::Line;
+use stripewise_model::fit::{Fit, Sample, fit};
 
 pub(super) const SMALLEST_BYTES: u64 = 4 << 10;
 pub(super) const LARGEST_BYTES: u64 = 4 << 20;
-const SIZES: usize = 11;
+/// Of a line in a round.
+pub(super) const SIZES: usize = 11;
 /// What one sequential round passes over: all sizes make 4 KiB less than twice the largest, and 4 KiB bring the head there.
 const ROUND_BYTES: u64 = 2 * LARGEST_BYTES;
 /// The least range that has space for a round, and for random positions to differ.
@@ -55,6 +57,19 @@ pub const SERVER_LINES: [(Direction, Order); 4] = [
 /// On a link order does not matter.
 pub(super) const LINK_LINES: [(Direction, Order); 2] =
     [(Direction::Write, Order::Sequential), (Direction::Read, Order::Sequential)];
+
+/// The line of every direction and order.
+pub(super) type Lines = Vec<(Direction, Order, Fit)>;
+
+/// The lines through what was measured.
+pub(super) fn fits(measured: &[LineSamples]) -> Result<Lines> {
+    measured.iter().map(|line| Ok((line.direction, line.order, fit(&line.samples)?))).collect()
+}
+
+pub(super) fn line_of(lines: &[(Direction, Order, Fit)], direction: Direction, order: Order) -> Line {
+    let found = lines.iter().find(|line| (line.0, line.1) == (direction, order));
+    found.expect("all four lines are measured").2.line
+}
 
 /// Measures `lines` of `subject`. `progress` is told the share done, 0 to 1.
 pub(super) fn measure(

@@ -5,6 +5,10 @@
 //! stream is slower than the line by [`TOLERANCE`], the server has a limit that single requests do not show, and its
 //! lines are raised to what the stream sustained: a limit on bytes raises the transfer time, one on requests the startup
 //! time.
+//!
+//! Another program that uses the server for some seconds slows a stream as a limit does. So such a stream is run again
+//! later (`recheck.rs`), and only what both show is a limit. The second goes on until it has moved what the limit may
+//! have saved up meanwhile ([`Reserve`]).
 
 use super::error::Result;
 use super::measure::{LARGEST_BYTES, SMALLEST_BYTES, Subject};
@@ -28,6 +32,9 @@ const DOUBTED_S: f64 = 1.0;
 /// Times its budget that a stream lasts at most which slows down before its end: all of its second half is slow then.
 const MAX_BUDGETS: f64 = 2.0;
 
+/// Times what a limit can have saved up that a stream moves before it shows that there is none.
+const RESERVE_MARGIN: f64 = 1.25;
+
 /// Requests of a stream at least, so that its end is more than one of them.
 const MIN_REQUESTS: usize = 8;
 
@@ -46,24 +53,58 @@ pub(super) struct Stream {
     pub(super) seconds: Vec<f64>,
 }
 
+/// What a limit let pass before a stream showed it: a bucket that has filled since, or a cache that was written back, lets
+/// as much pass again.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Reserve {
+    /// Requests of the stream's size.
+    requests: f64,
+    /// As many as the limit lets pass all the time.
+    per_s: f64,
+    /// No stream lasts longer to move them.
+    max_s: f64,
+}
+
+impl Reserve {
+    /// `before`: bytes and seconds of all requests up to `stream`, in order. The most that these and the stream moved in any
+    /// stretch of time beyond what the limit let pass in it.
+    pub(super) fn of(stream: &Stream, before: impl Iterator<Item = (u64, f64)>, max_s: f64) -> Self {
+        let per_s = 1.0 / stream.sustained_s();
+        // Directions may share a limit, so the requests of both count.
+        let (mut taken, mut requests) = (0.0_f64, 0.0_f64);
+        let own = stream.seconds.iter().map(|seconds| (stream.bytes, *seconds));
+        for (bytes, seconds) in before.chain(own) {
+            let cost = if stream.bytes == LARGEST_BYTES { bytes as f64 / LARGEST_BYTES as f64 } else { 1.0 };
+            taken = (taken + cost - per_s * seconds).max(0.0);
+            requests = requests.max(taken);
+        }
+        Self { requests, per_s, max_s }
+    }
+
+    /// Whether so many requests in so long may still be of what was saved up.
+    fn may_last(&self, requests: usize, total_s: f64) -> bool {
+        total_s < self.max_s && requests as f64 - self.per_s * total_s < RESERVE_MARGIN * self.requests
+    }
+}
+
 impl Stream {
     /// Runs requests of `bytes` for `budget_s` measured seconds, longer if they are, or become, slower than `single_s`, the
-    /// line's time of one.
+    /// line's time of one, and where they are not, until they have moved `reserve`.
     pub(super) fn run(
         subject: &mut dyn Subject,
         direction: Direction,
         bytes: u64,
-        single_s: f64,
-        budget_s: f64,
+        (single_s, budget_s): (f64, f64),
+        reserve: Reserve,
     ) -> Result<Self> {
         let span = subject.span_bytes() / bytes * bytes;
-        let most_s = DOUBTED_S.max(MAX_BUDGETS * budget_s);
         let mut stream = Self { direction, bytes, seconds: Vec::new() };
-        let (mut total, mut offset, mut until_s) = (0.0, 0, budget_s);
+        let (mut total, mut offset, mut until_s, mut most_s) = (0.0, 0, budget_s, None);
         loop {
             let goes_on = |requests: usize, total: f64| {
                 let is_slow = total > TOLERANCE * single_s * requests as f64;
-                requests < MIN_REQUESTS || total < until_s || (is_slow && total < DOUBTED_S)
+                let is_open = if is_slow { total < DOUBTED_S } else { reserve.may_last(requests, total) };
+                requests < MIN_REQUESTS || total < until_s || is_open
             };
             while stream.seconds.len() < MAX_REQUESTS && goes_on(stream.seconds.len(), total) {
                 let time = subject.time(direction, offset, bytes)?;
@@ -71,6 +112,9 @@ impl Stream {
                 total += time;
                 offset = (offset + bytes) % span;
             }
+            // What had to be moved first does not shorten what follows.
+            let moved_s = if reserve.max_s > 0.0 { total } else { budget_s };
+            let most_s = *most_s.get_or_insert(DOUBTED_S.max(MAX_BUDGETS * moved_s));
             // Seldom enough that a bucket does not fill meanwhile.
             let slows_down = stream.end_s() > TOLERANCE * single_s.max(stream.sustained_s());
             if !slows_down || total >= most_s || stream.seconds.len() >= MAX_REQUESTS {
@@ -132,40 +176,66 @@ impl Stream {
     }
 }
 
+/// A limit that single requests do not show.
+struct Limit {
+    sustained_s: f64,
+    burst_bytes: u64,
+}
+
+/// A stream, and the one that was run again because it was slower than its line.
+#[derive(Clone, Debug)]
+pub(super) struct Streamed {
+    pub(super) first: Stream,
+    pub(super) again: Option<Stream>,
+}
+
+impl Streamed {
+    /// What all of its streams show. Other programs only slow a stream, so the faster one has the rate. Each may begin when
+    /// some of the burst is spent, all of it even, so the longer one is the burst.
+    fn limit(&self, single_s: f64) -> Option<Limit> {
+        let streams = || std::iter::once(&self.first).chain(&self.again);
+        let sustained_s = streams().map(Stream::sustained_s).fold(f64::INFINITY, f64::min);
+        let is_limited = sustained_s > TOLERANCE * single_s;
+        let burst_bytes = || streams().map(|stream| stream.burst_bytes(single_s, sustained_s)).max().unwrap_or(0);
+        is_limited.then(|| Limit { sustained_s, burst_bytes: burst_bytes() })
+    }
+}
+
 /// Raises the lines of `server` to what `streams` sustained and gives the caveats for it. On a busy host the streams of
 /// small requests show how long tasks wait for a processor, and do not count.
 pub(super) fn correct(
     server: &str,
     lines: &mut [(Direction, Order, Fit)],
-    streams: &[Stream],
+    streams: &[Streamed],
     is_busy: bool,
 ) -> Vec<Caveat> {
     let mut caveats = Vec::new();
-    for stream in streams.iter().filter(|stream| !is_busy || stream.bytes == LARGEST_BYTES) {
-        let of_direction = |line: &&mut (Direction, Order, Fit)| line.0 == stream.direction;
-        let Some(sequential) = lines.iter().find(|line| (line.0, line.1) == (stream.direction, Order::Sequential))
-        else {
+    for streamed in streams.iter().filter(|streamed| !is_busy || streamed.first.bytes == LARGEST_BYTES) {
+        let Stream { direction, bytes, .. } = streamed.first;
+        let of_direction = |line: &&mut (Direction, Order, Fit)| line.0 == direction;
+        let Some(sequential) = lines.iter().find(|line| (line.0, line.1) == (direction, Order::Sequential)) else {
             continue;
         };
-        let (single_s, sustained_s) = (sequential.2.line.seconds(stream.bytes as f64), stream.sustained_s());
-        if sustained_s <= TOLERANCE * single_s {
+        let single_s = sequential.2.line.seconds(bytes as f64);
+        let Some(Limit { sustained_s, burst_bytes }) = streamed.limit(single_s) else {
             continue;
-        }
+        };
         for (_, _, fit) in lines.iter_mut().filter(of_direction) {
-            raise(&mut fit.line, stream.bytes, sustained_s);
+            raise(&mut fit.line, bytes, sustained_s);
         }
-        caveats.push(if stream.bytes == LARGEST_BYTES {
+        let server = server.to_owned();
+        caveats.push(if bytes == LARGEST_BYTES {
             Caveat::LimitedRate {
-                server: server.to_owned(),
-                direction: stream.direction,
-                single_bytes_per_s: stream.bytes as f64 / single_s,
-                sustained_bytes_per_s: stream.bytes as f64 / sustained_s,
-                burst_bytes: stream.burst_bytes(single_s, sustained_s),
+                server,
+                direction,
+                single_bytes_per_s: bytes as f64 / single_s,
+                sustained_bytes_per_s: bytes as f64 / sustained_s,
+                burst_bytes,
             }
         } else {
             Caveat::LimitedRequests {
-                server: server.to_owned(),
-                direction: stream.direction,
+                server,
+                direction,
                 single_per_s: 1.0 / single_s,
                 sustained_per_s: 1.0 / sustained_s,
             }
@@ -185,10 +255,9 @@ fn raise(line: &mut Line, bytes: u64, sustained_s: f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::{Effort, MIN_SPAN_BYTES, SERVER_LINES, measure};
+    use super::super::measure::{Effort, Lines, MIN_SPAN_BYTES, SERVER_LINES, fits, measure};
     use super::*;
     use std::time::Duration;
-    use stripewise_model::fit::fit;
 
     /// A device of 2.4 GB/s and 50 us behind a bucket that fills with `rate` and holds `burst`, of bytes or of requests.
     struct Bucket {
@@ -221,17 +290,18 @@ mod tests {
         }
     }
 
-    type Lines = Vec<(Direction, Order, Fit)>;
+    fn once(subject: &mut dyn Subject, direction: Direction, bytes: u64, pace: (f64, f64)) -> Streamed {
+        Streamed { first: Stream::run(subject, direction, bytes, pace, Reserve::default()).unwrap(), again: None }
+    }
 
     fn calibrated(subject: &mut Bucket) -> (Lines, Vec<Caveat>) {
         let effort = Effort { most_rounds: 6, budget: Duration::from_secs(3600) };
         let measured = measure(subject, &SERVER_LINES, effort, 7, &|_| {}).unwrap();
-        let mut lines: Lines =
-            measured.iter().map(|line| (line.direction, line.order, fit(&line.samples).unwrap())).collect();
+        let mut lines = fits(&measured).unwrap();
         let mut streams = Vec::new();
         for direction in [Direction::Write, Direction::Read] {
             for bytes in STREAMS {
-                streams.push(Stream::run(subject, direction, bytes, 50e-6 + bytes as f64 / 2.4e9, 1.0).unwrap());
+                streams.push(once(subject, direction, bytes, (50e-6 + bytes as f64 / 2.4e9, 1.0)));
             }
         }
         let caveats = correct("s0", &mut lines, &streams, false);
@@ -309,7 +379,7 @@ mod tests {
         let single_s = 50e-6 + LARGEST_BYTES as f64 / 2.4e9;
         for budget_s in [0.05, 0.15, 1.0] {
             let mut device = Sliced { now_s: 0.0, used: 0.0, slice: 0 };
-            let stream = Stream::run(&mut device, Direction::Write, LARGEST_BYTES, single_s, budget_s).unwrap();
+            let stream = once(&mut device, Direction::Write, LARGEST_BYTES, (single_s, budget_s)).first;
             let rate = LARGEST_BYTES as f64 / stream.sustained_s();
             assert!((rate / 98e6 - 1.0).abs() < 0.25, "{budget_s}: {rate}");
         }
@@ -331,7 +401,7 @@ mod tests {
             let burst = 1.3e9 * budget_s / 0.75;
             let mut bucket = Bucket::new(98e6, burst, false);
             let single_s = line.seconds(LARGEST_BYTES as f64);
-            let stream = Stream::run(&mut bucket, Direction::Write, LARGEST_BYTES, single_s, budget_s).unwrap();
+            let stream = once(&mut bucket, Direction::Write, LARGEST_BYTES, (single_s, budget_s));
             let mut lines = [(Direction::Write, Order::Sequential, Fit { line, outliers: 0 })];
             let caveats = correct("s0", &mut lines, &[stream], false);
             let [Caveat::LimitedRate { sustained_bytes_per_s, burst_bytes, .. }] = caveats[..] else {
@@ -347,7 +417,7 @@ mod tests {
         for (bytes, budget_s) in [(LARGEST_BYTES, 0.75), (LARGEST_BYTES, 0.15), (SMALLEST_BYTES, 0.75)] {
             let single_s = 50e-6 + bytes as f64 / 2.4e9;
             let mut device = Bucket::new(1e12, 1e12, false);
-            let stream = Stream::run(&mut device, Direction::Read, bytes, single_s, budget_s).unwrap();
+            let stream = once(&mut device, Direction::Read, bytes, (single_s, budget_s)).first;
             let total = stream.seconds.iter().sum::<f64>();
             assert!((budget_s..budget_s + 2.0 * single_s).contains(&total), "{bytes} {budget_s}: {total}");
         }
@@ -356,10 +426,9 @@ mod tests {
     #[test]
     fn the_burst_before_a_limit_is_told() {
         let mut bucket = Bucket::new(100e6, 512e6, false);
-        let stream =
-            Stream::run(&mut bucket, Direction::Write, LARGEST_BYTES, 50e-6 + LARGEST_BYTES as f64 / 2.4e9, 3.0)
-                .unwrap();
-        let burst = stream.burst_bytes(50e-6 + LARGEST_BYTES as f64 / 2.4e9, stream.sustained_s());
+        let single_s = 50e-6 + LARGEST_BYTES as f64 / 2.4e9;
+        let stream = once(&mut bucket, Direction::Write, LARGEST_BYTES, (single_s, 3.0)).first;
+        let burst = stream.burst_bytes(single_s, stream.sustained_s());
         assert!((512e6..900e6).contains(&(burst as f64)), "{burst}");
     }
 }

@@ -31,7 +31,9 @@ fn the_parameters_of_emulated_servers_are_recovered() {
         .map(|device| (format!("?device={}&link=gigabit&time_scale={SCALE}", device.name), class(&device.spec)))
         .collect();
     let cluster = cluster(directory.path(), &urls);
-    let Calibration { profile, notes } = measure_servers(&cluster, &Options::thorough(), &|_| {}).unwrap();
+    // Time enough for all rounds, however busy the machine is.
+    let options = Options { emulated_budget: Duration::from_secs(600), ..Options::thorough() };
+    let Calibration { profile, notes } = measure_servers(&cluster, &options, &|_| {}).unwrap();
     profile.check(&cluster, Path::new("profile.json")).unwrap();
     assert!(profile.emulated);
     assert!(profile.is_awaited(RequestKind::Write(WriteClass::Buffered)), "emulated servers write nothing back");
@@ -92,7 +94,8 @@ fn real_directories_have_no_network_unless_it_is_given() {
     let profile = calibration.profile;
     assert!(!profile.emulated);
     assert_eq!(profile.network, NetworkProfile { e_s: 0.0, t_s_per_byte: 0.0, source: NetworkSource::Local });
-    assert_eq!(profile.servers[1].read_random.samples, 11);
+    // Once, or all of both times.
+    assert!(matches!(profile.servers[1].read_random.samples, 11 | 22));
     assert!(profile.servers.iter().all(|server| server.write_sequential.seconds(4096.0) > 0.0));
     for server in &profile.servers {
         for class in [WriteClass::Buffered, WriteClass::Synchronous] {
@@ -103,7 +106,8 @@ fn real_directories_have_no_network_unless_it_is_given() {
     assert!(!profile.is_awaited(RequestKind::Write(WriteClass::Buffered)));
     assert!(calibration.notes[0].starts_with("s0, s1: "), "{:?}", calibration.notes);
     assert!(calibration.notes[0].contains("direct I/O"), "{:?}", calibration.notes);
-    assert_eq!(reported.lock().unwrap().last(), Some(&1.0));
+    let reported = reported.into_inner().unwrap();
+    assert!(reported.is_sorted() && reported.last() == Some(&1.0), "{reported:?}");
 
     let given = Options { network_e_s: Some(3e-4), ..options };
     let network = measure_servers(&cluster, &given, &|_| {}).unwrap().profile.network;

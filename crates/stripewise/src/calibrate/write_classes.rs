@@ -6,8 +6,8 @@
 //! A synchronous write is timed by itself, as the data path makes it: through the page cache, with `RWF_DSYNC`.
 //!
 //! A batch is few samples, of which a busy machine or another writer slows all at once, and a line through slow ones is as good a line. So a line of
-//! buffered writes that is slower than that of direct ones is doubted: sorting takes nothing from a device. It is measured again, and the faster of
-//! two lines counts. If that one is slow too, the profile says so.
+//! buffered writes that is slower than that of direct ones is doubted: sorting takes nothing from a device. It is measured again once all servers were
+//! measured, and the faster of two lines counts. If that one is slow too, the profile says so.
 
 use super::error::Result;
 use super::measure::{LARGEST_BYTES, SMALLEST_BYTES};
@@ -30,8 +30,9 @@ const MAX_BATCHES: u64 = 5;
 const MAX_BATCH: u64 = 2048;
 /// A buffered write may take so many times as long as a direct one before its line is doubted.
 const DOUBTED: f64 = 1.3;
-/// The write by which they are compared: what a server's rate decides.
-const COMPARED_BYTES: f64 = LARGEST_BYTES as f64;
+/// The writes by which they are compared: one that a server's rate decides, and for random ones also one that a run's startup does.
+const RATE_BYTES: f64 = LARGEST_BYTES as f64;
+const STARTUP_BYTES: f64 = (64 << 10) as f64;
 /// A line that is doubted is measured again so often, at most.
 const MAX_REPEATS: u32 = 2;
 /// Synchronous writes of a size, at most.
@@ -74,15 +75,17 @@ const COMPANY_ROUNDS: u64 = 12;
 
 /// The lines of both classes.
 pub(super) struct ClassLines {
-    pub(super) buffered: Buffered,
+    pub(super) buffered: OrderedLines,
     pub(super) synchronous: OrderedLines,
     /// [`ServerProfile::flush_wait`].
     pub(super) flush_wait: f64,
 }
 
-/// The lines of buffered writes.
+/// The lines of buffered writes, after those that are doubted were measured again.
 pub(super) struct Buffered {
     pub(super) lines: OrderedLines,
+    /// Orders that were measured again.
+    pub(super) repeated: Vec<Order>,
     /// Orders that stayed slower than direct writes, with the bytes per second of both.
     pub(super) doubted: Vec<(Order, [f64; 2])>,
 }
@@ -112,53 +115,94 @@ pub(super) fn measure(
     Ok(ClassLines { buffered, synchronous, flush_wait })
 }
 
-/// Measures buffered writes for about `budget_s`, longer where their lines are doubted.
+/// Measures buffered writes once, for about `budget_s`.
 pub(super) fn measure_buffered<F: BufferedFile + ?Sized>(
     file: &mut F,
     direct: impl Fn(Order) -> Line,
     budget_s: f64,
     seed: u64,
-) -> Result<Buffered> {
+) -> Result<OrderedLines> {
     let mut draws = SmallRng::seed_from_u64(seed);
-    let mut line = |order: Order| -> Result<Line> {
-        let mut samples = Vec::new();
-        for bytes in SIZES {
-            let affordable = affordable(direct(order), bytes, budget_s);
-            let batches = (affordable / MIN_BATCH).clamp(1, MAX_BATCHES);
-            let count = (affordable / batches).clamp(MIN_BATCH, MAX_BATCH).min(most_places(file, bytes));
-            for _ in 0..batches {
-                let offsets = offsets(file.extent_bytes(), bytes, count, order, &mut draws);
-                let parts = match order {
-                    Order::Sequential => count,
-                    Order::Random => runs(&offsets, bytes),
-                };
-                let seconds = file.batch_s(&offsets, bytes)? / parts as f64;
-                samples.push(Sample { bytes: count * bytes / parts, seconds });
-            }
-        }
-        Ok(fit(&samples)?.line)
-    };
-    let mut doubted = Vec::new();
-    let mut undoubted = |order| -> Result<Line> {
-        let limit_s = DOUBTED * direct(order).seconds(COMPARED_BYTES);
-        let mut best = line(order)?;
-        for _ in 0..MAX_REPEATS {
-            if best.seconds(COMPARED_BYTES) <= limit_s {
+    let mut line = |order| buffered_line(file, order, direct(order), budget_s, &mut draws);
+    Ok(OrderedLines { sequential: line(Order::Sequential)?, random: line(Order::Random)? })
+}
+
+/// Measures those of the lines again that are slower than `direct` ones, with the budget of [`measure_buffered`] for each.
+pub(super) fn recheck_buffered<F: BufferedFile + ?Sized>(
+    file: &mut F,
+    first: OrderedLines,
+    direct: impl Fn(Order) -> Line,
+    budget_s: f64,
+    seed: u64,
+) -> Result<Buffered> {
+    let mut draws = SmallRng::seed_from_u64(seed.wrapping_add(2));
+    let (mut repeated, mut doubted) = (Vec::new(), Vec::new());
+    let mut undoubted = |order, mut best: Line| -> Result<Line> {
+        let direct = direct(order);
+        let mut slowest = Slowest::of(&best, &direct, order);
+        for repeat in 0..MAX_REPEATS {
+            if slowest.times <= DOUBTED {
                 break;
             }
-            let again = line(order)?;
-            if again.seconds(COMPARED_BYTES) < best.seconds(COMPARED_BYTES) {
-                best = again;
+            if repeat == 0 {
+                repeated.push(order);
+            }
+            let again = buffered_line(file, order, direct, budget_s, &mut draws)?;
+            let found = Slowest::of(&again, &direct, order);
+            if found.times < slowest.times {
+                (best, slowest) = (again, found);
             }
         }
-        let found_s = best.seconds(COMPARED_BYTES);
-        if found_s > limit_s {
-            doubted.push((order, [found_s, limit_s / DOUBTED].map(|seconds| COMPARED_BYTES / seconds)));
+        if slowest.times > DOUBTED {
+            doubted.push((order, [&best, &direct].map(|line| slowest.bytes / line.seconds(slowest.bytes))));
         }
         Ok(best)
     };
-    let lines = OrderedLines { sequential: undoubted(Order::Sequential)?, random: undoubted(Order::Random)? };
-    Ok(Buffered { lines, doubted })
+    let lines = OrderedLines {
+        sequential: undoubted(Order::Sequential, first.sequential)?,
+        random: undoubted(Order::Random, first.random)?,
+    };
+    Ok(Buffered { lines, repeated, doubted })
+}
+
+/// Where a line of buffered writes is slowest beside that of direct ones.
+struct Slowest {
+    bytes: f64,
+    times: f64,
+}
+
+impl Slowest {
+    fn of(buffered: &Line, direct: &Line, order: Order) -> Self {
+        let at = |bytes: f64| Self { bytes, times: buffered.seconds(bytes) / direct.seconds(bytes).max(1e-12) };
+        let (rate, startup) = (at(RATE_BYTES), at(STARTUP_BYTES));
+        // In order no run has a startup.
+        if order == Order::Random && startup.times > rate.times { startup } else { rate }
+    }
+}
+
+fn buffered_line<F: BufferedFile + ?Sized>(
+    file: &mut F,
+    order: Order,
+    direct: Line,
+    budget_s: f64,
+    draws: &mut SmallRng,
+) -> Result<Line> {
+    let mut samples = Vec::new();
+    for bytes in SIZES {
+        let affordable = affordable(direct, bytes, budget_s);
+        let batches = (affordable / MIN_BATCH).clamp(1, MAX_BATCHES);
+        let count = (affordable / batches).clamp(MIN_BATCH, MAX_BATCH).min(most_places(file, bytes));
+        for _ in 0..batches {
+            let offsets = offsets(file.extent_bytes(), bytes, count, order, draws);
+            let parts = match order {
+                Order::Sequential => count,
+                Order::Random => runs(&offsets, bytes),
+            };
+            let seconds = file.batch_s(&offsets, bytes)? / parts as f64;
+            samples.push(Sample { bytes: count * bytes / parts, seconds });
+        }
+    }
+    Ok(fit(&samples)?.line)
 }
 
 /// Writes of `bytes` that the budget of two lines has time for.
@@ -235,11 +279,22 @@ mod tests {
         spent_s: f64,
         /// Batches that take twice as long: another program writes meanwhile.
         slow_batches: u32,
+        /// Batches whose seeks take half as long again.
+        late_seeks: u32,
     }
 
     impl Disk {
         fn new(flushes_in_order: bool) -> Self {
-            Self { seek_s: 5e-3, s_per_byte: 8e-9, flush_s: 2e-3, flushes_in_order, spent_s: 0.0, slow_batches: 0 }
+            let (slow_batches, late_seeks) = (0, 0);
+            Self {
+                seek_s: 5e-3,
+                s_per_byte: 8e-9,
+                flush_s: 2e-3,
+                flushes_in_order,
+                spent_s: 0.0,
+                slow_batches,
+                late_seeks,
+            }
         }
 
         fn direct(order: Order) -> Line {
@@ -259,7 +314,9 @@ mod tests {
             assert!(places.iter().all(|place| place.is_multiple_of(bytes) && place + bytes <= self.extent_bytes()));
             assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "no place twice");
             let seeks = 1 + places.windows(2).filter(|pair| pair[0] + bytes < pair[1]).count();
-            let mut seconds = seeks as f64 * self.seek_s + (offsets.len() as u64 * bytes) as f64 * self.s_per_byte;
+            let seek_s = if self.late_seeks > 0 { 1.5 * self.seek_s } else { self.seek_s };
+            self.late_seeks = self.late_seeks.saturating_sub(1);
+            let mut seconds = seeks as f64 * seek_s + (offsets.len() as u64 * bytes) as f64 * self.s_per_byte;
             if self.slow_batches > 0 {
                 self.slow_batches -= 1;
                 seconds *= 2.0;
@@ -293,9 +350,10 @@ mod tests {
             let flushes_in_order = seed % 2 == 0;
             let mut disk = Disk::new(flushes_in_order);
             let found = measure(&mut disk, Disk::direct, 4.0, seed).unwrap();
-            assert_eq!(found.buffered.doubted, [], "seed {seed}");
+            let rechecked = recheck_buffered(&mut disk, found.buffered, Disk::direct, 2.0, seed).unwrap();
+            assert!(rechecked.doubted.is_empty() && rechecked.repeated.is_empty(), "seed {seed}");
             assert!(disk.spent_s < 12.0, "seed {seed}: {} s", disk.spent_s);
-            let (sequential, random) = (found.buffered.lines.sequential, found.buffered.lines.random);
+            let (sequential, random) = (found.buffered.sequential, found.buffered.random);
             assert!(sequential.alpha_s < 1e-3, "seed {seed}: one seek for a batch: {sequential:?}");
             assert!((random.alpha_s / 5e-3 - 1.0).abs() < 0.01, "seed {seed}: a seek for a run: {random:?}");
             let flush_wait = if flushes_in_order { 1.0 } else { 0.0 };
@@ -310,18 +368,37 @@ mod tests {
     /// A line of half the rate got into the profile without a word: its batches were alike, so it was a good line.
     #[test]
     fn buffered_writes_slower_than_direct_ones_are_measured_again_and_then_pointed_out() {
+        let measured = |disk: &mut Disk, seed| {
+            let first = measure(disk, Disk::direct, 4.0, seed).unwrap().buffered;
+            recheck_buffered(disk, first, Disk::direct, 2.0, seed).unwrap()
+        };
         for seed in 0..20 {
             let mut disk = Disk { slow_batches: 6 * MAX_BATCHES as u32, ..Disk::new(false) };
-            let found = measure(&mut disk, Disk::direct, 4.0, seed).unwrap().buffered;
+            let found = measured(&mut disk, seed);
             let rate = found.lines.sequential.beta_s_per_byte / 8e-9;
             assert!((rate - 1.0).abs() < 0.2 && found.doubted.is_empty(), "seed {seed}: {rate} {:?}", found.doubted);
             let mut disk = Disk { slow_batches: u32::MAX, ..Disk::new(false) };
-            let found = measure(&mut disk, Disk::direct, 4.0, seed).unwrap().buffered;
+            let found = measured(&mut disk, seed);
             let orders: Vec<Order> = found.doubted.iter().map(|(order, _)| *order).collect();
             assert_eq!(orders, [Order::Sequential, Order::Random], "seed {seed}");
             for (_, [buffered, direct]) in &found.doubted {
                 assert!((0.4..0.65).contains(&(buffered / direct)), "seed {seed}: {buffered} {direct}");
             }
+        }
+    }
+
+    /// Of a write of 4 MiB a seek is little, of one of 64 KiB nearly all.
+    #[test]
+    fn buffered_writes_whose_startup_is_larger_than_that_of_direct_ones_are_measured_again() {
+        for seed in 0..20 {
+            let mut disk = Disk { late_seeks: u32::MAX, ..Disk::new(false) };
+            let first = measure(&mut disk, Disk::direct, 4.0, seed).unwrap().buffered;
+            assert!(first.random.alpha_s > 7e-3, "seed {seed}: {first:?}");
+            disk.late_seeks = 0;
+            let found = recheck_buffered(&mut disk, first, Disk::direct, 2.0, seed).unwrap();
+            assert_eq!((&found.repeated[..], found.doubted.len()), (&[Order::Random][..], 0), "seed {seed}");
+            let alpha_s = found.lines.random.alpha_s;
+            assert!((alpha_s / 5e-3 - 1.0).abs() < 0.01, "seed {seed}: {alpha_s}");
         }
     }
 

@@ -327,7 +327,7 @@ mod tests {
     }
 
     fn load() -> Load {
-        Load { processes: 3, duration: Duration::from_millis(50), written_back_bytes: 1 << 20, seed: 11 }
+        Load { processes: 3, duration: Duration::from_millis(300), written_back_bytes: 1 << 20, seed: 11 }
     }
 
     #[test]
