@@ -14,7 +14,7 @@ import signal
 import sys
 import unittest
 
-LIMIT_S = float(os.environ.get("LIMIT", "600"))
+LIMIT_S = float(os.environ.get("LIMIT", "1200"))
 # What takes the test down may wait for the same thing.
 NEXT_S = 60
 

@@ -92,6 +92,8 @@ static void move(const struct mode *mode, unsigned count, uint64_t request)
             .len = 1,
             .off = request * files[number].memory.iov_len,
             .rw_flags = mode->durable ? RWF_DSYNC : 0,
+            /* Else writes that are not direct wait for each other on their way to the kernel's workers. */
+            .flags = mode->durable ? IOSQE_ASYNC : 0,
             .user_data = number,
         };
         ring.submissions[at] = at;

@@ -51,7 +51,7 @@ class Case:
     environment: tuple[tuple[str, str], ...] = ()
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()  # that must be in PATH
-    timeout_s: int = 60
+    timeout_s: int = 300
     # A program may leave nothing in the directory, or only empty files: then there is no stub to look for.
     leaves_data: bool = True
     tags: frozenset[str] = field(default_factory=frozenset)

@@ -61,6 +61,7 @@ fn packets() {
     let expected = ExpectedFile { path: path.clone(), placement: placement(), replicas: Some(wanted()) };
     let requests = [
         ("hello", Request::Hello { version: PROTOCOL_VERSION }),
+        ("processes", Request::Processes),
         ("claimed", Request::Claimed { slot: 3, incarnation: 9 }),
         ("create", Request::Create { path: path.clone() }),
         ("place", Request::Place { file, first, last }),
