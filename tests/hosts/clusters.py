@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 STRIPEWISE = os.path.abspath(os.environ.get("STRIPEWISE", HERE.parents[1] / "target/debug/stripewise"))
@@ -34,6 +35,22 @@ def bytes_of(file):
         return os.stat(file).st_size
     except FileNotFoundError:
         return 0
+
+
+class ToldByLogs:
+    """Tests that say, when one has failed, what the agents noted. `bed`: their hosts."""
+
+    def tearDown(self):
+        # Of what this test has failed by so far; its own `success` is reset before this.
+        result = self._outcome.result
+        if all(test is not self for test, _ in result.failures + result.errors):
+            return
+        for host in range(len(self.bed.names)):
+            try:
+                done = self.bed.run(host, ["sh", "-c", "tail -n 60 /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS)
+                print(f"log of host {host}:\n{done.stdout}", file=sys.stderr)
+            except (OSError, subprocess.SubprocessError) as why:
+                print(f"host {host} has no log: {why}", file=sys.stderr)
 
 
 class Cluster:

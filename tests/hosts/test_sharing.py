@@ -19,7 +19,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
-from clusters import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
+from clusters import REGION, STRIPEWISE, WAIT_SECONDS, Cluster, ToldByLogs  # noqa: E402
 
 # Reads commands from standard input and answers each by one line.
 WORKER = r"""
@@ -97,7 +97,7 @@ class Worker:
         return self.process.wait(timeout=WAIT_SECONDS)
 
 
-class OnHosts(unittest.TestCase):
+class OnHosts(ToldByLogs, unittest.TestCase):
     """Four hosts with a cluster."""
 
     @classmethod
@@ -113,18 +113,6 @@ class OnHosts(unittest.TestCase):
         self.addCleanup(worker.process.kill)
         self.assertEqual(worker.ask("open"), "ok")
         return worker
-
-    def tearDown(self):
-        """Says what the agents noted, if the test has failed."""
-        outcome = self._outcome
-        if outcome is None or outcome.success:
-            return
-        for host in range(4):
-            try:
-                done = self.bed.run(host, ["sh", "-c", "tail -n 20 /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS)
-                print(f"log of host {host}:\n{done.stdout}", file=sys.stderr)
-            except (OSError, subprocess.SubprocessError) as why:
-                print(f"host {host} has no log: {why}", file=sys.stderr)
 
     def is_master(self, host):
         """Whether the log of the host's agent says so last."""

@@ -21,7 +21,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bed as beds  # noqa: E402
-from clusters import REGION, STRIPEWISE, WAIT_SECONDS, Cluster  # noqa: E402
+from clusters import REGION, STRIPEWISE, WAIT_SECONDS, Cluster, ToldByLogs  # noqa: E402
 from test_sharing import Worker  # noqa: E402
 
 HOSTS, REGIONS, BLOCK = 4, 4, 3001
@@ -52,8 +52,10 @@ while not errors and not os.path.exists(stop):
             assert os.pwrite(descriptor, data, at + start) == length
             mine[start:start + length] = data
             del either[number]
-        elif os.pread(descriptor, length, at + start) != mine[start:start + length]:
-            sys.exit(f"rank {rank}, operation {done}: bytes {at + start}+{length} are wrong")
+        elif (found := os.pread(descriptor, length, at + start)) != mine[start:start + length]:
+            wrong = [(at + start + index, byte) for index, byte in enumerate(found) if byte != mine[start + index]]
+            told = f"{len(found)} bytes, {len(wrong)} wrong, the first ones {wrong[:4]}, of {mine[start:start + length].count(0)} zeros"
+            sys.exit(f"{path}: rank {rank}, operation {done}: bytes {at + start}+{length} are wrong: {told}")
     except OSError as error:
         errors["io"] = error.errno
     done += 1
@@ -100,7 +102,7 @@ print("right", flush=True)
 KNOWN, GROWN = 1000, 2 * REGION + 20_000
 
 
-class Growing:
+class Growing(ToldByLogs):
     """A host writes beyond the size that others know, and nobody can ask it."""
 
     def worker(self, host, path):
@@ -149,15 +151,6 @@ class Growing:
     def others_than_the_master(self):
         """Earlier tests have changed it."""
         return [host for host in range(len(self.agents)) if not self.is_master(host)]
-
-    def tearDown(self):
-        """Says what the agents noted, if the test has failed."""
-        outcome = self._outcome
-        if outcome is None or outcome.success:
-            return
-        for host in range(len(self.agents)):
-            done = self.bed.run(host, ["sh", "-c", "tail -n 40 /dev/shm/stripewise-*/log"], timeout=WAIT_SECONDS)
-            print(f"log of host {host}:\n{done.stdout}", file=sys.stderr)
 
 
 class Silent(Growing, unittest.TestCase):
