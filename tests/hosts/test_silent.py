@@ -29,8 +29,9 @@ SIZE = REGIONS * REGION - 777
 LAYOUTS = ("c 256KiB", "a..c 64KiB", "b 96KiB, a 32KiB")
 
 # Owns every so-many-th block of a file. Writes some of its bytes and compares what it reads with what it has written, until a file of this name is there or an
-# operation fails. Then it syncs and closes, and says with which errors all that ended. When it is told to, it opens the file again and says what the file
-# has of its blocks; where the failed write was, old and new bytes are right. Bytes from `zeros` on must be zeros.
+# operation fails; a call that moves a part only is gone on with, as by other programs. Then it syncs and closes, and says with which errors all that ended.
+# When it is told to, it opens the file again and says what the file has of its blocks; where the failed write was, old and new bytes are right. Bytes from
+# `zeros` on must be zeros.
 WRITER = r"""
 import json, os, random, sys, time
 path, stop, rank, ranks, size, block, seed = sys.argv[1:3] + [int(word) for word in sys.argv[3:]]
@@ -49,13 +50,19 @@ while not errors and not os.path.exists(stop):
     try:
         if data is not None:
             either[number] = start, data
-            assert os.pwrite(descriptor, data, at + start) == length
+            moved = 0
+            while moved < length:
+                moved += os.pwrite(descriptor, data[moved:], at + start + moved)
             mine[start:start + length] = data
             del either[number]
-        elif (found := os.pread(descriptor, length, at + start)) != mine[start:start + length]:
-            wrong = [(at + start + index, byte) for index, byte in enumerate(found) if byte != mine[start + index]]
-            told = f"{len(found)} bytes, {len(wrong)} wrong, the first ones {wrong[:4]}, of {mine[start:start + length].count(0)} zeros"
-            sys.exit(f"{path}: rank {rank}, operation {done}: bytes {at + start}+{length} are wrong: {told}")
+        else:
+            found = b""
+            while len(found) < length and (part := os.pread(descriptor, length - len(found), at + start + len(found))):
+                found += part
+            if found != mine[start:start + length]:
+                wrong = [(at + start + index, byte) for index, byte in enumerate(found) if byte != mine[start + index]]
+                told = f"{len(found)} bytes, {len(wrong)} wrong, the first ones {wrong[:4]}, {mine[start:start + length].count(0)} zeros expected"
+                sys.exit(f"{path}: rank {rank}, operation {done}: bytes {at + start}+{length} are wrong: {told}")
     except OSError as error:
         errors["io"] = error.errno
     done += 1

@@ -306,7 +306,7 @@ impl Seat {
                 "the host has not come back since the master changed; it may have any file open"
             );
         }
-        let membership = Arc::new(Membership::of_master(&self.candidate.name, first_number));
+        let membership = Arc::new(Membership::of_master(&self.candidate.name, first_number).under(mastership.lease()));
         let sharing = Sharing {
             table: mastership.table(),
             others: Some(others),

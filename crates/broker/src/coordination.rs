@@ -8,6 +8,7 @@
 
 use crate::rmt::{Entries, MappingStore, RmtError};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(test)]
@@ -88,11 +89,22 @@ pub trait Mastership: Send + Sync {
     /// The table, for its only writer. A commit after the mastership was lost changes nothing and is [`RmtError::Deposed`].
     fn table(&self) -> Box<dyn MappingStore>;
 
+    /// The time for which it lasts.
+    fn lease(&self) -> Arc<dyn Lease>;
+
     /// Whether another may be master by now, as far as this host can tell by itself. Commits need not ask: they are fenced.
-    fn is_lost(&self) -> bool;
+    fn is_lost(&self) -> bool {
+        self.lease().is_over()
+    }
 
     /// Hands over at once. The tables of this master commit nothing from then on.
     fn resign(self: Box<Self>) -> Result<(), RmtError>;
+}
+
+/// The time for which a mastership lasts unless it is renewed, for all who answer in its name.
+pub trait Lease: Send + Sync {
+    /// See [`Mastership::is_lost`].
+    fn is_over(&self) -> bool;
 }
 
 /// A name that nothing had before: 32 hexadecimal digits.

@@ -4,6 +4,8 @@
 //! admission, and refuses one that is not above the number by which the host was shut out last. So an agent that was stopped, and goes on after the
 //! others went on without it, opens nothing any more before it was admitted again.
 
+use crate::coordination::Lease;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -14,6 +16,8 @@ pub(crate) struct Membership {
     /// 0: not admitted.
     admission: AtomicU64,
     is_over: AtomicBool,
+    /// The master's.
+    lease: Option<Arc<dyn Lease>>,
 }
 
 impl Membership {
@@ -29,7 +33,18 @@ impl Membership {
 
     fn new(host: &str, is_master: bool, admission: u64) -> Self {
         let (admission, is_over) = (AtomicU64::new(admission), AtomicBool::new(false));
-        Self { host: host.to_owned(), is_master, admission, is_over }
+        Self { host: host.to_owned(), is_master, admission, is_over, lease: None }
+    }
+
+    /// The master's, for as long as its lease is renewed.
+    pub(crate) fn under(self, lease: Arc<dyn Lease>) -> Self {
+        Self { lease: Some(lease), ..self }
+    }
+
+    /// Whether another may be master by now, which has gone on without this one. What changes the table is fenced. Whatever else this host would answer as
+    /// master may be true no more.
+    pub(crate) fn may_be_followed(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_over())
     }
 
     /// The role is over. A server that is being opened since, for an operation that waits for it, is not opened: by now the host may be another client there, and

@@ -80,6 +80,13 @@ impl Master {
         guard(&self.parts).as_ref().is_some_and(|parts| parts.context().table().is_deposed())
     }
 
+    /// Whether another host may be master, since this one was kept from renewing its lease.
+    fn may_be_followed(&self) -> bool {
+        let parts = guard(&self.parts);
+        let membership = parts.as_ref().and_then(|parts| parts.context().membership());
+        membership.is_some_and(|membership| membership.may_be_followed())
+    }
+
     /// Whether this host is cut off from all others.
     pub(crate) fn is_alone(&self) -> bool {
         alone::is_alone(&self.others)
@@ -91,10 +98,12 @@ impl Master {
             Err(what) => FromMaster::Refused(Refusal::Invalid { what }),
             Ok(question) => {
                 let (kind, answer) = (question.kind(), || self.answer(host, line, question));
-                let answer = self.counts.time(QuestionDirection::FromAgent, kind, answer);
-                answer.unwrap_or_else(|refusal| {
-                    if self.is_deposed() { FromMaster::NotMaster } else { FromMaster::Refused(refusal) }
-                })
+                match self.counts.time(QuestionDirection::FromAgent, kind, answer) {
+                    _ if self.may_be_followed() => FromMaster::NotMaster,
+                    Err(_) if self.is_deposed() => FromMaster::NotMaster,
+                    Err(refusal) => FromMaster::Refused(refusal),
+                    Ok(answer) => answer,
+                }
             }
         };
         encode(&answer)

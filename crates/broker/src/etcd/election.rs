@@ -7,7 +7,7 @@ use super::messages::{Bytes, Compare, Entry, Found, Lease, Number, Operation, Ra
 use super::salvaging::Salvaging;
 use super::store::{EtcdStore, Fence};
 use super::watch::events;
-use crate::coordination::{Candidate, Coordinator, Master, Mastership, Salvage, boot_time_ms};
+use crate::coordination::{self, Candidate, Coordinator, Master, Mastership, Salvage, boot_time_ms};
 use crate::rmt::{MappingStore, RmtError};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -222,14 +222,16 @@ impl Renewal {
         }
     }
 
-    fn is_lost(&self) -> bool {
-        let age_ms = boot_time_ms() - self.renewed_ms.load(Ordering::Relaxed);
-        self.is_over.load(Ordering::Relaxed) || age_ms >= self.lease.seconds.0 * 1000
-    }
-
     fn end(&self) {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.woken.notify_all();
+    }
+}
+
+impl coordination::Lease for Renewal {
+    fn is_over(&self) -> bool {
+        let age_ms = boot_time_ms() - self.renewed_ms.load(Ordering::Relaxed);
+        self.is_over.load(Ordering::Relaxed) || age_ms >= self.lease.seconds.0 * 1000
     }
 }
 
@@ -256,8 +258,8 @@ impl Mastership for EtcdMastership {
         Box::new(Arc::clone(&self.store))
     }
 
-    fn is_lost(&self) -> bool {
-        self.renewal.is_lost()
+    fn lease(&self) -> Arc<dyn coordination::Lease> {
+        Arc::clone(&self.renewal) as _
     }
 
     fn resign(self: Box<Self>) -> Result<(), RmtError> {

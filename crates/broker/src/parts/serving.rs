@@ -19,8 +19,10 @@ impl Serves for Parts {
         descriptors: Vec<OwnedFd>,
     ) -> Option<(Reply, Vec<Carried>)> {
         let answer = Parts::answer(self, connection, request, descriptors);
-        // Refused because another host is master by now: that one is asked next.
-        let is_unanswered = matches!(answer.0, Reply::Refused(_)) && self.base.context.table().is_deposed();
+        let is_refused = matches!(answer.0, Reply::Refused(_));
+        // Another host is master by now, or may be: that one is asked next.
+        let may_be_followed = self.base.context.membership().is_some_and(|membership| membership.may_be_followed());
+        let is_unanswered = may_be_followed || is_refused && self.base.context.table().is_deposed();
         (!is_unanswered).then_some(answer)
     }
 

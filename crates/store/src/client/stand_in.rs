@@ -31,6 +31,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct StandIn {
     directory: tempfile::TempDir,
     stub: std::fs::File,
+    pub(crate) control: ControlBlock,
     pub(crate) table: FragmentTable,
     pub(crate) hints: Hints,
     pub(crate) slots: Arc<Slots>,
@@ -104,7 +105,7 @@ impl StandIn {
         };
         std::thread::spawn(move || answering.serve(&rustix::net::accept(&listener).unwrap()));
         let stub = tempfile::tempfile_in(directory.path()).unwrap();
-        Self { directory, stub, table, hints, slots: users, lanes: lanes_made, truncations: truncations_asked }
+        Self { directory, stub, control, table, hints, slots: users, lanes: lanes_made, truncations: truncations_asked }
     }
 
     /// The object on each server.

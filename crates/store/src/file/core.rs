@@ -126,6 +126,16 @@ impl FileCore {
         }
     }
 
+    /// Of a request that stopped in the middle. What lies before that is told as a prefix, which programs take for the file's end or go on behind; of a file
+    /// that was taken from this host the error is told.
+    #[cold]
+    pub(super) fn check_not_shut_out(&self) -> Result<(), FileError> {
+        match self.control().life() {
+            Life::Lost => Err(FileError::ShutOut { file: self.id() }),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes a lock of the extent for this process.
     pub(super) fn robust_lock<'a>(&'a self, word: &'a AtomicU64) -> Result<RobustGuard<'a>, FileError> {
         self.check_writable()?;

@@ -89,7 +89,12 @@ impl<'f> Requests<'f> {
             let reason = match outcome {
                 Ok(done) => {
                     total.add(&done);
-                    let Some(reason) = done.reason else { return Ok(self.finish(&total)) };
+                    let Some(reason) = done.reason else {
+                        if done.bytes < wanted {
+                            self.file.check_not_shut_out()?;
+                        }
+                        return Ok(self.finish(&total));
+                    };
                     reason
                 }
                 Err(reason) => reason,
@@ -98,7 +103,10 @@ impl<'f> Requests<'f> {
                 asked = Asked::now(self.file);
             }
             match self.retry.resolve(reason) {
-                Err(_) if total.bytes > 0 => return Ok(self.finish(&total)),
+                Err(_) if total.bytes > 0 => {
+                    self.file.check_not_shut_out()?;
+                    return Ok(self.finish(&total));
+                }
                 result => result?,
             }
         }
@@ -158,6 +166,7 @@ impl<'f> Requests<'f> {
                     total.add(&done);
                     let Some(reason) = done.reason else {
                         if done.bytes < wanted {
+                            self.file.check_not_shut_out()?;
                             self.tidy_behind(at.0 + wanted);
                         }
                         return Ok((begin, self.finish(&total)));
@@ -173,6 +182,7 @@ impl<'f> Requests<'f> {
                 Err(reason) => self.resolve_counted(reason, &mut rescues),
             };
             if let Err(error) = resolve {
+                self.file.check_not_shut_out()?;
                 if is_fault || total.bytes > 0 {
                     self.tidy_behind(at.0 + wanted);
                 }

@@ -1,4 +1,4 @@
-//! What becomes of a write of which a server fails a part, or that would go beyond the limit on the size of files in a log.
+//! What becomes of a request of which a server fails a part, and of a write that would go beyond the limit on the size of files in a log.
 
 use super::{IoMode, StripedFile};
 use crate::client::stand_in::{SLOT, STRIPE, StandIn};
@@ -6,6 +6,7 @@ use crate::client::{Client, ClientOptions, OpenServer};
 use crate::errno::ToErrno;
 use crate::server::memory::MemoryServer;
 use crate::server::{Capabilities, Decorator, ObjectStore, Ownership, ServerError, Transfer};
+use crate::shared::control::Life;
 use crate::shared::fragments::State;
 use crate::size_limit::tests::in_child;
 use rustix::io::Errno;
@@ -20,7 +21,7 @@ const DURABLE: IoMode = IoMode { direct: false, durable: true };
 const URLS: [&str; 2] = ["file:///a", "file:///b"];
 const BOTH: usize = 2 * STRIPE as usize;
 
-/// What a server does with a write.
+/// What a server does with a transfer.
 #[derive(Clone, Copy)]
 enum Reaction {
     Whole,
@@ -32,7 +33,7 @@ enum Reaction {
 }
 use Reaction::{Fails, Full, Short, Whole};
 
-/// A server that does with its next writes what a test says.
+/// A server that does with its next transfers what a test says.
 #[derive(Clone)]
 struct Scripted {
     inner: MemoryServer,
@@ -58,10 +59,10 @@ impl Decorator for Scripted {
             let is_write = transfer.memory.direction() == Direction::Write;
             let (end, limit) = (transfer.offset.0 + transfer.memory.bytes() as u64, getrlimit(Resource::Fsize).current);
             assert!(!is_write || limit.is_none_or(|most| end <= most), "the kernel would end the program");
-            let reaction = if is_write { self.next.lock().unwrap().pop_front() } else { None };
+            let reaction = self.next.lock().unwrap().pop_front();
             let server = self.inner.name().to_owned();
             transfer.completion = match reaction.unwrap_or(Whole) {
-                Fails => Some(Err(ServerError::Os { server, action: "writing an object", source: Errno::IO })),
+                Fails => Some(Err(ServerError::Os { server, action: "using an object", source: Errno::IO })),
                 Full => Some(Err(ServerError::NoSpace { server })),
                 reaction => {
                     self.inner.submit(std::slice::from_mut(transfer), &mut || ());
@@ -108,11 +109,23 @@ impl World {
         Self { broker, _client: client, file, servers }
     }
 
-    /// Writes a stripe to each server, in pieces of so many bytes, while the servers do this.
-    fn write(&self, piece: usize, mode: IoMode, reactions: [&[Reaction]; 2]) -> Result<usize, Errno> {
+    fn react(&self, reactions: [&[Reaction]; 2]) {
         for (server, reactions) in self.servers.iter().zip(reactions) {
             *server.next.lock().unwrap() = reactions.iter().copied().collect();
         }
+    }
+
+    /// Reads a stripe of each server, while the servers do this.
+    fn read(&self, reactions: [&[Reaction]; 2]) -> Result<usize, Errno> {
+        self.react(reactions);
+        let mut bytes = [0; BOTH];
+        let read = self.file.read_at(FileOffset(0), &mut [IoSliceMut::new(&mut bytes)]);
+        read.inspect(|count| assert_eq!(bytes[..*count], [7; BOTH][..*count])).map_err(|error| error.errno())
+    }
+
+    /// Writes a stripe to each server, in pieces of so many bytes, while the servers do this.
+    fn write(&self, piece: usize, mode: IoMode, reactions: [&[Reaction]; 2]) -> Result<usize, Errno> {
+        self.react(reactions);
         let bytes = [7; BOTH];
         let pieces: Vec<IoSlice<'_>> = bytes.chunks(piece).map(IoSlice::new).collect();
         self.file.write_with(FileOffset(0), &pieces, mode).map_err(|error| error.errno())
@@ -141,6 +154,22 @@ fn a_buffered_write_ends_before_the_part_that_a_server_failed() {
         let expected = Ok(STRIPE as usize);
         assert_eq!(world.write(BOTH, BUFFERED, [&[Whole], &[Fails]]), expected, "{overlaps}");
         assert_eq!(world.file.size_bytes(), u64::from(STRIPE));
+    }
+}
+
+/// A program took the prefix for all there is: it was told nothing of the loss, and the rest of the file was missing.
+#[test]
+fn of_a_file_that_was_taken_from_its_host_no_prefix_is_told() {
+    for overlaps in [false, true] {
+        let world = World::new(&format!("taken-{overlaps}"), overlaps);
+        assert_eq!(world.write(BOTH, BUFFERED, [&[], &[]]), Ok(BOTH));
+        assert_eq!(world.read([&[Whole], &[Fails]]), Ok(STRIPE as usize), "{overlaps}");
+        world.broker.control.set_life(Life::Lost);
+        // Both were inside when that happened, so no gate holds them up.
+        assert_eq!(world.read([&[Whole], &[Fails]]), Err(Errno::IO), "{overlaps}");
+        assert_eq!(world.write(BOTH, BUFFERED, [&[Whole], &[Fails]]), Err(Errno::IO), "{overlaps}");
+        // The end of the file is no fault.
+        assert_eq!(world.read([&[], &[]]), Ok(BOTH), "{overlaps}");
     }
 }
 

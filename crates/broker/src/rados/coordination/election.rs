@@ -8,7 +8,7 @@ use super::objects::{Change, Objects, TABLE};
 use super::salvaging::salvage;
 use super::state::{MASTER, MasterRecord, decode, value_of};
 use super::store::{Fence, RadosTable};
-use crate::coordination::{Candidate, Coordinator, Master, Mastership, Salvage, boot_time_ms, unique_name};
+use crate::coordination::{Candidate, Coordinator, Lease, Master, Mastership, Salvage, boot_time_ms, unique_name};
 use crate::rmt::{MappingStore, RmtError};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -294,14 +294,16 @@ impl Renewing {
         }
     }
 
-    fn is_lost(&self) -> bool {
-        let age_ms = boot_time_ms() - self.renewed_ms.load(Ordering::Relaxed);
-        self.is_over.load(Ordering::Relaxed) || u128::from(age_ms.unsigned_abs()) >= self.lease.as_millis()
-    }
-
     fn end(&self) {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.woken.notify_all();
+    }
+}
+
+impl Lease for Renewing {
+    fn is_over(&self) -> bool {
+        let age_ms = boot_time_ms() - self.renewed_ms.load(Ordering::Relaxed);
+        self.is_over.load(Ordering::Relaxed) || u128::from(age_ms.unsigned_abs()) >= self.lease.as_millis()
     }
 }
 
@@ -329,8 +331,8 @@ impl Mastership for RadosMastership {
         Box::new(Arc::clone(&self.store))
     }
 
-    fn is_lost(&self) -> bool {
-        self.renewing.is_lost()
+    fn lease(&self) -> Arc<dyn Lease> {
+        Arc::clone(&self.renewing) as _
     }
 
     fn resign(self: Box<Self>) -> Result<(), RmtError> {
