@@ -156,6 +156,7 @@ fn shown(path: &Path) -> Shown {
 struct World {
     hosts: Vec<Arc<Host>>,
     others: Arc<Others>,
+    master: Arc<Master>,
     broker: BrokerHandle,
     counts: Arc<AgentCounts>,
     _listener: Listener,
@@ -228,7 +229,7 @@ impl World {
             host
         };
         let hosts = (0..hosts).map(join).collect();
-        let world = Self { hosts, others, broker, counts, _listener: listener, root };
+        let world = Self { hosts, others, master, broker, counts, _listener: listener, root };
         let on = |server| Layout::new([(ServerId(server), REGION)]).unwrap();
         let placement = Placement::uniform(ByteCount(REGION.into()), on(0), on(0));
         let directory = world.root.path().join("data").to_str().unwrap().to_owned();
@@ -347,6 +348,16 @@ fn number_of(variable: &str, usual: u32) -> u32 {
 }
 
 /// Prints a line of JSON.
+/// What such a master had refused by the time it noticed was the error that a program got, though the next master would have done it.
+#[test]
+fn a_master_whose_role_is_over_sends_every_host_to_the_next() {
+    let world = World::new(1);
+    let join = ToMaster::Join { agent: world.counts.agent().clone() };
+    assert!(matches!(world.hosts[0].ask(&join), FromMaster::Admitted { .. }));
+    world.master.stop();
+    assert_eq!(world.hosts[0].ask(&join), FromMaster::NotMaster);
+}
+
 #[test]
 #[ignore = "measures; bench/hosts/many_hosts.py runs it"]
 fn figures_of_many_hosts() {

@@ -20,6 +20,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use stripewise_layout::{FileId, RegionIndex};
@@ -39,6 +41,8 @@ pub(crate) struct Master {
     connections: Mutex<BTreeMap<String, Arc<Connection>>>,
     /// Of agents that came under another's name.
     complaints: Complaints<(String, AgentIdentity)>,
+    /// The role is.
+    is_over: AtomicBool,
 }
 
 /// The regions that a request is about, and whether its answer shows them.
@@ -60,6 +64,7 @@ impl Master {
             table,
             counts: Arc::clone(counts),
             parts: Mutex::default(),
+            is_over: AtomicBool::new(false),
             connections: Mutex::default(),
             complaints: Complaints::default(),
         }
@@ -70,8 +75,9 @@ impl Master {
         *guard(&self.parts) = Some(Arc::clone(parts));
     }
 
-    /// From here on nothing is.
+    /// From here on nothing is, and what is being answered is to be asked of the next master.
     pub(crate) fn stop(&self) {
+        self.is_over.store(true, SeqCst);
         *guard(&self.parts) = None;
     }
 
@@ -99,7 +105,7 @@ impl Master {
             Ok(question) => {
                 let (kind, answer) = (question.kind(), || self.answer(host, line, question));
                 match self.counts.time(QuestionDirection::FromAgent, kind, answer) {
-                    _ if self.may_be_followed() => FromMaster::NotMaster,
+                    _ if self.is_over.load(SeqCst) || self.may_be_followed() => FromMaster::NotMaster,
                     Err(_) if self.is_deposed() => FromMaster::NotMaster,
                     Err(refusal) => FromMaster::Refused(refusal),
                     Ok(answer) => answer,

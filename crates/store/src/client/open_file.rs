@@ -19,8 +19,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stripewise_layout::{FileId, Placement};
 
-/// Brokers that may die, one after the other, while a file is being made.
-const MAX_CREATIONS: usize = 8;
+/// Brokers that may end, one after the other, while a file is being made or opened.
+const MAX_BROKERS: usize = 8;
 
 /// An open file in the client's table.
 pub(super) struct OpenEntry {
@@ -151,8 +151,7 @@ impl Client {
         {
             return Ok(handle);
         }
-        let answer = core.call_locked(&mut control, &Request::Open { file }, &[stub])?;
-        core.adopt(&mut control, answer, (stub, identity), "Open", make)
+        core.ask_and_adopt(&mut control, (&Request::Open { file }, "Open"), (stub, identity), make)
     }
 
     /// See [`Client::create`].
@@ -165,15 +164,7 @@ impl Client {
         let request = Request::Create { path: utf8(path)? };
         let identity = identity_of(stub)?;
         let mut control = self.core.control();
-        let mut brokers = 1;
-        loop {
-            let answer = self.core.call_locked(&mut control, &request, &[stub])?;
-            match self.core.adopt(&mut control, answer, (stub, identity), "Create", make) {
-                // A successor of the broker took it for a dead client's before this one could register.
-                Err(ClientError::Gone { .. }) if brokers < MAX_CREATIONS => brokers += 1,
-                result => return result,
-            }
-        }
+        self.core.ask_and_adopt(&mut control, (&request, "Create"), (stub, identity), make)
     }
 
     /// See [`Client::import`].
@@ -198,6 +189,25 @@ impl Core {
     /// The stub of a file that this process has open.
     pub(crate) fn stub_of(&self, file: FileId, writable: bool) -> Option<Arc<KeptStub>> {
         self.control().open.get(&(file, writable)).map(|entry| Arc::clone(&entry.stub))
+    }
+
+    /// Asks for a file and adopts it. What the broker opened may be gone before this process could register: a successor takes a creation for a dead client's, and an
+    /// agent that leaves forgets files that nobody uses. Whoever serves next is asked again, and knows whether there is such a file.
+    fn ask_and_adopt<H: Any + Send + Sync>(
+        self: &Arc<Self>,
+        control: &mut Control,
+        (request, name): (&Request, &'static str),
+        (stub, identity): (BorrowedFd<'_>, (u64, u64)),
+        make: fn(OpenFile) -> H,
+    ) -> Result<Arc<H>, ClientError> {
+        let mut brokers = 1;
+        loop {
+            let answer = self.call_locked(control, request, &[stub])?;
+            match self.adopt(control, answer, (stub, identity), name, make) {
+                Err(ClientError::Gone { .. }) if brokers < MAX_BROKERS => brokers += 1,
+                result => return result,
+            }
+        }
     }
 
     /// Maps what the broker opened and registers this process as a user.
