@@ -46,7 +46,7 @@ impl Seat {
         let cluster = Cluster::new("c", root.path().join("state"), ByteCount(64 << 10), servers);
         ClusterKey::make(&root.path().join("key")).unwrap();
         let agent = AgentIdentity { machine: "m".to_owned(), boot: "b".to_owned(), directory: "d".to_owned() };
-        Self { cluster, table: Arc::default(), agent, root: root }
+        Self { cluster, table: Arc::default(), agent, root }
     }
 
     fn serve(&self, membership: Membership, options: BrokerOptions) -> BrokerHandle {
