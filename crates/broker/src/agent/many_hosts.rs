@@ -347,7 +347,6 @@ fn number_of(variable: &str, usual: u32) -> u32 {
     std::env::var(variable).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
-/// Prints a line of JSON.
 /// What such a master had refused by the time it noticed was the error that a program got, though the next master would have done it.
 #[test]
 fn a_master_whose_role_is_over_sends_every_host_to_the_next() {
@@ -358,6 +357,7 @@ fn a_master_whose_role_is_over_sends_every_host_to_the_next() {
     assert_eq!(world.hosts[0].ask(&join), FromMaster::NotMaster);
 }
 
+/// Prints a line of JSON.
 #[test]
 #[ignore = "measures; bench/hosts/many_hosts.py runs it"]
 fn figures_of_many_hosts() {
