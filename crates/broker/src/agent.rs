@@ -326,7 +326,7 @@ impl Seat {
     fn lose_files(&self, state: &StateDirectory) -> Result<(), BrokerError> {
         let lost = LostFiles::default().lose_all(state);
         let lost =
-            lost.map_err(|(_, source)| BrokerError::Os { action: "abandoning the shared memory of a file", source })?;
+            lost.map_err(|source| BrokerError::Os { action: "abandoning the shared memory of files in run/", source })?;
         note_lost(&self.log, &lost);
         Ok(())
     }

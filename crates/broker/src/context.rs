@@ -129,7 +129,8 @@ impl Context {
             servers.map(|(number, server)| measured(number).unwrap_or(RequestCost::usual(server.class))).collect()
         };
         let (read_costs, write_costs) = (costs(&options.read_costs), costs(&options.write_costs));
-        let lost = LostFiles::load(&state, processes);
+        let lost = LostFiles::load(&state, processes)
+            .map_err(|source| BrokerError::Os { action: "reading the memory of lost files in run/", source })?;
         let (cluster, boot, steps) = (cluster.clone(), host.boot, options.steps);
         Ok(Self {
             cluster,

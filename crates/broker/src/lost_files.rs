@@ -7,6 +7,7 @@
 
 use crate::guard;
 use rustix::fs::{AtFlags, Dir, OFlags};
+use rustix::io::Errno;
 use std::sync::Mutex;
 use stripewise_layout::FileId;
 use stripewise_store::shared::control::{ControlBlock, Life};
@@ -23,32 +24,37 @@ const MAX_LOSSES: u32 = 1 << 16;
 #[derive(Default)]
 pub(crate) struct LostFiles(Mutex<Vec<(FileId, Slots)>>);
 
-fn names_of(state: &StateDirectory) -> Vec<String> {
-    let Ok(run) = Dir::read_from(state.run()) else { return Vec::new() };
-    run.flatten().filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned)).collect()
+fn names_of(state: &StateDirectory) -> rustix::io::Result<Vec<String>> {
+    let names = Dir::read_from(state.run())?.map(|entry| Ok(entry?.file_name().to_str().ok().map(str::to_owned)));
+    names.filter_map(rustix::io::Result::transpose).collect()
 }
 
 impl LostFiles {
     /// Those that an agent of this host noted before; those that nobody uses any more are forgotten.
-    pub(crate) fn load(state: &StateDirectory, processes: &Processes) -> Self {
+    ///
+    /// An error: whether a file is used cannot be seen. Without its memory an order of a program that is inside it would be carried out.
+    pub(crate) fn load(state: &StateDirectory, processes: &Processes) -> rustix::io::Result<Self> {
         let mut found = Vec::new();
-        for name in names_of(state) {
+        for name in names_of(state)? {
             let mut parts = name.split('.');
             let (Some(file), Some(_), Some(LOST), None) = (parts.next(), parts.next(), parts.next(), parts.next())
             else {
                 continue;
             };
-            let memory = state.open_shared(&name, OFlags::RDWR);
-            let is_used = memory.as_ref().is_ok_and(|memory| {
-                let users = Slots::users_of_any_version(memory).unwrap_or_default();
-                users.iter().any(|(slot, incarnation)| processes.is_alive(*slot, *incarnation))
-            });
-            match (memory.and_then(Slots::open), file.parse()) {
-                (Ok(slots), Ok(file)) if is_used => found.push((file, slots)),
-                _ => drop(rustix::fs::unlinkat(state.run(), &name, AtFlags::empty())),
+            let Ok(file) = file.parse() else { continue };
+            let memory = state.open_shared(&name, OFlags::RDWR)?;
+            let users = match Slots::users_of_any_version(&memory) {
+                // It was never made whole.
+                Err(Errno::INVAL) => Vec::new(),
+                users => users?,
+            };
+            if users.iter().any(|(slot, incarnation)| processes.is_alive(*slot, *incarnation)) {
+                found.push((file, Slots::open(memory)?));
+            } else {
+                rustix::fs::unlinkat(state.run(), &name, AtFlags::empty())?;
             }
         }
-        Self(Mutex::new(found))
+        Ok(Self(Mutex::new(found)))
     }
 
     /// Whether the process is inside the file by memory that is none any more.
@@ -59,12 +65,12 @@ impl LostFiles {
         guard(&self.0).iter().any(|(lost, slots)| *lost == file && is_inside(slots))
     }
 
-    /// Abandons the memory of all files in `run/`. To be called while nobody serves programs here. Returns the files; an error: the one whose memory could not be abandoned, and why.
-    pub(crate) fn lose_all(&self, state: &StateDirectory) -> Result<Vec<FileId>, (FileId, rustix::io::Errno)> {
+    /// Abandons the memory of all files in `run/`. To be called while nobody serves programs here. Returns the files.
+    pub(crate) fn lose_all(&self, state: &StateDirectory) -> rustix::io::Result<Vec<FileId>> {
         let mut lost = Vec::new();
-        for name in names_of(state) {
+        for name in names_of(state)? {
             let Some(file) = name.strip_suffix(".slots").and_then(|file| file.parse::<FileId>().ok()) else { continue };
-            self.lose(state, file).map_err(|errno| (file, errno))?;
+            self.lose(state, file)?;
             lost.push(file);
         }
         Ok(lost)
@@ -83,7 +89,7 @@ impl LostFiles {
         }
         for kind in ["ctl", "ext"] {
             match rustix::fs::unlinkat(state.run(), format!("{file}.{kind}"), AtFlags::empty()) {
-                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
         }
@@ -92,7 +98,7 @@ impl LostFiles {
         for number in 0..MAX_LOSSES {
             let name = format!("{file}.{number}.{LOST}");
             match rustix::fs::renameat_with(state.run(), &old, state.run(), &name, rustix::fs::RenameFlags::NOREPLACE) {
-                Err(rustix::io::Errno::EXIST) => {}
+                Err(Errno::EXIST) => {}
                 result => {
                     result?;
                     guard(&self.0).push((file, slots));
@@ -100,6 +106,38 @@ impl LostFiles {
                 }
             }
         }
-        Err(rustix::io::Errno::EXIST)
+        Err(Errno::EXIST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::processes_of;
+
+    #[test]
+    fn memory_that_a_program_uses_stays_and_what_cannot_be_read_is_not_taken_for_unused() {
+        let root = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(&root.path().join("state")).unwrap();
+        let processes = processes_of(&state).unwrap();
+        let (slot, incarnation) = processes.claim().unwrap();
+        let made = |name: &str| Slots::build(&state.create_shared(name).unwrap()).unwrap();
+        let [used, unused] = [FileId(1), FileId(2)].map(|file| format!("{file}.0.{LOST}"));
+        made(&used).add_user(slot, incarnation).unwrap();
+        drop(made(&unused));
+        let unmade = format!("{}.1.{LOST}", FileId(2));
+        drop(state.create_shared(&unmade).unwrap());
+
+        let lost = LostFiles::load(&state, processes).unwrap();
+        assert_eq!(guard(&lost.0).iter().map(|(file, _)| *file).collect::<Vec<_>>(), [FileId(1)]);
+        let mut names = names_of(&state).unwrap();
+        names.retain(|name| name.ends_with(LOST));
+        assert_eq!(names, [&*used]);
+
+        // As when there are no descriptors left.
+        rustix::fs::unlinkat(state.run(), &used, AtFlags::empty()).unwrap();
+        rustix::fs::symlinkat("elsewhere", state.run(), &used).unwrap();
+        assert!(LostFiles::load(&state, processes).is_err());
+        assert!(names_of(&state).unwrap().contains(&used));
     }
 }

@@ -22,7 +22,6 @@ use crate::host_keys::{HostKeys, KeysError};
 use crate::host_messages::{FromAgent, FromMaster, Known, Shown, Snapshot, ToAgent, ToMaster, decode, encode};
 use crate::identities::text_of;
 use crate::log::note;
-use crate::managed::memory_fault;
 use crate::membership::Leave;
 use crate::observing::Opens;
 use crate::others::Line;
@@ -176,7 +175,10 @@ impl Follower {
     /// The host was shut out while it did not answer.
     fn lose_files(&self) -> Result<(), Refusal> {
         let lost = self.context.lost().lose_all(self.context.state());
-        note_lost(self.context.log(), &lost.map_err(|(file, errno)| memory_fault(file)(errno))?);
+        let lost = lost.map_err(|errno| Refusal::Table {
+            what: format!("abandoning the shared memory of files in the state directory: {errno}"),
+        })?;
+        note_lost(self.context.log(), &lost);
         Ok(())
     }
 
