@@ -18,7 +18,7 @@ mod watching;
 #[cfg(test)]
 mod many_hosts;
 #[cfg(test)]
-mod terms;
+mod tests;
 
 use crate::agent_counts::AgentCounts;
 use crate::agent_lanes::{AgentLanes, Unanswered};
@@ -48,7 +48,7 @@ use stripewise_layout::{Cluster, Coordinator as Coordination, FileId};
 use stripewise_store::server::emulated::is_emulated;
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
 
-/// For how long a role is sought before the start fails.
+/// For how long a role is sought before the start fails, beside the time for which a new master waits for hosts that do not come back.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 /// For how long a master that refuses this host is tried all the same: another may have its name for as long as that one is not known to be gone.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(8);
@@ -58,8 +58,8 @@ const ELECTION: Duration = Duration::from_millis(200);
 const CONNECTION: Duration = Duration::from_secs(1);
 /// When no role could be taken.
 const ROLE_PAUSE: Duration = Duration::from_secs(1);
-/// For how long an agent that ends tries to say so: a host that has not said it may have any file open.
-pub(crate) const LEAVE_PATIENCE: Duration = Duration::from_secs(10);
+/// See [`patience_of_leaving`].
+const LEAVE_PATIENCE: Duration = Duration::from_secs(10);
 /// How often an agent looks whether its role is over.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -211,7 +211,7 @@ impl Seat {
 
     /// Becomes master or follows one, that which was reached already if any; `is_stopping`: it is not wanted any more.
     fn take_role(&self, mut reached: Option<Reached>, is_stopping: &dyn Fn() -> bool) -> Result<Role, BrokerError> {
-        let deadline = Instant::now() + START_PATIENCE;
+        let deadline = Instant::now() + START_PATIENCE + self.host_timeout;
         let mut refused = None;
         let mut why = "nobody is master".to_owned();
         loop {
@@ -335,6 +335,12 @@ impl Seat {
 /// For how long programs wait for a master. One that is lost is followed when its lease has ended, and the next waits for the other hosts once.
 fn patience_of_programs(host_timeout: Duration) -> Duration {
     START_PATIENCE + 2 * host_timeout
+}
+
+/// For how long an agent that ends tries to say so: a host that has not said it may have any file open. A new master hears nobody before it has waited for
+/// hosts that do not come back.
+pub(crate) fn patience_of_leaving(host_timeout: Duration) -> Duration {
+    LEAVE_PATIENCE + host_timeout
 }
 
 impl Agent {
@@ -502,6 +508,8 @@ impl Shared {
             }
             match self.seat.take_role(reached, &|| *guard(&self.stopping)) {
                 Ok(next) => *role = Some(next),
+                // The agent ends, and leaves by the next master.
+                Err(_) if *guard(&self.stopping) => {}
                 Err(error) => {
                     note!(self.seat.log, error, %error, "this host has no role; it is tried again");
                     pause = ROLE_PAUSE;
@@ -518,20 +526,26 @@ impl Drop for Agent {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let (seat, deadline) = (&self.shared.seat, Instant::now() + LEAVE_PATIENCE);
-        let mut role = guard(&self.shared.role).take();
+        let seat = &self.shared.seat;
+        let deadline = Instant::now() + patience_of_leaving(seat.host_timeout);
+        let role = guard(&self.shared.role).take();
         // Before it is looked whether files are open: whoever has one either is seen, or sees this at its end.
         seat.note_leaving(true);
-        while let Some(ending) = role.take() {
-            match ending.end(seat, true) {
-                Leave::Said => seat.note_leaving(false),
-                // Agents of a job end together: one whose master ends before it was heard follows the next, or is that.
-                Leave::Unheard if Instant::now() < deadline => {
-                    note!(seat.log, info, "the master has ended too; this host leaves by the next");
-                    role = seat.take_role(None, &|| Instant::now() >= deadline).ok();
-                }
-                Leave::Unheard | Leave::Stays => {}
-            }
+        // Agents of a job end together: one whose master ends before it was heard follows the next, or is that.
+        let mut leave = role.map_or(Leave::Unheard, |role| role.end(seat, true));
+        while leave == Leave::Unheard && Instant::now() < deadline {
+            note!(seat.log, info, "the master has ended too; this host leaves by the next");
+            let role = seat.take_role(None, &|| Instant::now() >= deadline);
+            leave = role.map_or_else(
+                |error| {
+                    note!(seat.log, warn, %error, "other hosts may take files for open here until an agent serves this host again");
+                    Leave::Stays
+                },
+                |role| role.end(seat, true),
+            );
+        }
+        if leave == Leave::Said {
+            seat.note_leaving(false);
         }
     }
 }

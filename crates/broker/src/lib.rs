@@ -142,7 +142,7 @@ mod throttle;
 mod truncation;
 mod under_way;
 
-use crate::agent::{Agent, LEAVE_PATIENCE};
+use crate::agent::{Agent, patience_of_leaving};
 use crate::context::{Context, Sharing};
 use crate::log::note;
 use crate::parts::Parts;
@@ -516,7 +516,8 @@ impl Drop for Standby {
 /// ends says so to the other hosts. A successor that serves this host by now says it at its own end.
 fn leave_for_another(cluster: &Cluster, options: &BrokerOptions) {
     let Ok(state) = StateDirectory::open(&cluster.state) else { return };
-    let deadline = Instant::now() + LEAVE_PATIENCE;
+    let Some(coordination) = &cluster.coordinator else { return };
+    let deadline = Instant::now() + patience_of_leaving(coordination.host_timeout());
     while state.is_leaving() && Instant::now() < deadline {
         if let Ok(Some(lock)) = state.try_lock() {
             drop(Broker::begin(cluster, state, lock, options.clone()));
