@@ -127,8 +127,10 @@ struct Row {
     limit: f64,
 }
 
-/// Choices of targets that are simulated where the file system has the choice.
+/// Choices of targets that are simulated where the file system has the choice. Where a region is one chunk, its target is that of all of its requests, and times of choices
+/// differ by a third and more; their mean must not.
 const CHOICES: u64 = 40;
+const CHOICES_OF_CHUNKS: u64 = 400;
 
 /// A number that has nothing to do with those next to it.
 fn hash(number: u64) -> u64 {
@@ -203,15 +205,17 @@ fn rows(lab: &Lab, policy: PolicyName, (number, program): (usize, &dyn Program))
         let of_choice =
             |choice: u64| simulated(&|number, file| chosen(choice, number, &file.layout.parts[0], file.size_bytes));
         let has_choice = site.fs.naming == Naming::Pools;
+        let choices = if kind == "moosefs" { CHOICES_OF_CHUNKS } else { CHOICES };
         Row {
             name: format!("{kind}, {policy}, program {number}"),
             stated: 1.0 + exported.predicted.as_ref().unwrap().loss.expected,
             simulated: match has_choice {
-                true => (0..CHOICES).map(of_choice).sum::<f64>() / CHOICES as f64,
+                true => (0..choices).map(of_choice).sum::<f64>() / choices as f64,
                 false => simulated(&|_, file| as_set(&file.layout, file.size_bytes)),
             },
-            // Streams over large units of a pool are predicted less well, and so is the disk on which a few hot chunks of MooseFS meet.
-            limit: if has_choice && (number == STREAMS || kind == "moosefs") { 0.25 } else { 0.10 },
+            // Streams over large units of a pool are predicted less well: processes that go from server to server in order wait less than the model says, and
+            // a process that stays on a disk for some requests finds its head where it left it, which the model says of whole regions only.
+            limit: if has_choice && number == STREAMS { 0.20 } else { 0.10 },
         }
     };
     native::names().into_iter().map(row).collect()

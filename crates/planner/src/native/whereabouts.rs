@@ -12,10 +12,10 @@ use crate::site::Site;
 use stripewise_layout::{ByteCount, Placement};
 
 /// Drawings of where a file system that chooses targets itself may put files, at least and at most.
-const DRAWINGS: std::ops::RangeInclusive<u64> = 8..=64;
+const DRAWINGS: std::ops::RangeInclusive<u64> = 8..=256;
 
 /// Regions of all drawings together, as far as that gives as many of them. Few regions differ much from one drawing to the next, and are drawn soon.
-const DRAWN_REGIONS: u64 = 4096;
+const DRAWN_REGIONS: u64 = 16_384;
 
 /// Where a file lies.
 #[derive(Clone, Debug)]
