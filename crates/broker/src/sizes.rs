@@ -22,6 +22,35 @@ use stripewise_store::server::{ObjectName, Operation, ServerError};
 /// Regions whose objects are asked for at once.
 const REGIONS_AT_ONCE: usize = 64;
 
+/// Why it is not known how long a file is.
+#[derive(Debug)]
+pub(crate) enum SizeFault {
+    /// Objects could not be asked.
+    Server(ServerError),
+    Refused(Refusal),
+}
+
+impl From<ServerError> for SizeFault {
+    fn from(error: ServerError) -> Self {
+        Self::Server(error)
+    }
+}
+
+impl From<Refusal> for SizeFault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<SizeFault> for Refusal {
+    fn from(fault: SizeFault) -> Self {
+        match fault {
+            SizeFault::Server(error) => error.into(),
+            SizeFault::Refused(refusal) => refusal,
+        }
+    }
+}
+
 /// Whether a host may have known of a longer file that has departed, or that was there under another master, since the objects were asked last.
 pub(crate) fn is_owed(context: &Context, managed: &Managed) -> bool {
     context.others().is_some_and(|others| managed.sizes_as_of.load(SeqCst) != as_of(others.departures()))
@@ -41,7 +70,7 @@ fn as_of(departures: u64) -> u64 {
 
 /// Raises the size to the end of the objects if a host may have known more that cannot be asked any more; under the file's lock. What cannot be told is left as it is, for
 /// whoever cuts what is left over.
-pub(crate) fn take_owed(context: &Context, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
+pub(crate) fn take_owed(context: &Context, managed: &Managed, inner: &Inner) -> Result<(), SizeFault> {
     match is_owed(context, managed) && !has_leftovers(managed, inner) {
         true => take(context, managed, inner),
         false => Ok(()),
@@ -54,12 +83,12 @@ pub(crate) fn take_unanswered(
     managed: &Managed,
     inner: &Inner,
     why: &Refusal,
-) -> Result<(), Refusal> {
+) -> Result<(), SizeFault> {
     if has_leftovers(managed, inner) {
         let what = format!(
             "{why}; servers hold bytes that a truncation was to remove, so it is not known how long the file is"
         );
-        return Err(Refusal::Table { what });
+        return Err(Refusal::Table { what }.into());
     }
     take(context, managed, inner)
 }
@@ -87,7 +116,7 @@ pub(crate) fn unclear_file(context: &Context, others: &Others, host: &str) -> Re
     Ok(None)
 }
 
-fn take(context: &Context, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
+fn take(context: &Context, managed: &Managed, inner: &Inner) -> Result<(), SizeFault> {
     let Some(others) = context.others().filter(|_| !inner.freed) else { return Ok(()) };
     // Whoever departs from here on may have written since.
     let departures = others.departures();

@@ -400,7 +400,7 @@ impl<'a> Move<'a> {
         if managed.extent.marks(active.slot).count() > 0 {
             return Ok(Done::Much);
         }
-        sizes::take_owed(&core.context, managed, &inner)?;
+        sizes::take_owed(&core.context, managed, &inner).map_err(Refusal::from)?;
         self.finish_objects(&inner)?;
         if !active.is_sync {
             self.described = true;

@@ -17,11 +17,18 @@ use crate::managed::{Managed, unknown};
 use crate::membership::{Leave, Membership};
 use crate::proof::Granted;
 use crate::rmt::{KnownHosts, RmtError, probe};
-use crate::sizes;
+use crate::sizes::{self, SizeFault};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{AgentRole, HostInfo, Refusal, Reply};
+use stripewise_store::server::ServerError;
+
+/// For how long a program waits for a server that knows how long a file is. Less than followers wait for an answer.
+const SERVER_PATIENCE: Duration = Duration::from_secs(30);
+/// How often the server is asked meanwhile.
+const SERVER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Files that programs of this host have open.
 fn used_files(parts: &Parts) -> u64 {
@@ -197,8 +204,24 @@ impl Parts {
         self.observers.tidy_accesses();
     }
 
-    /// What other hosts know of the file's size is known here too, and of one that does not answer what it has written.
+    /// What other hosts know of the file's size is known here too, and of one that does not answer what it has written. Where that is on a server that does not
+    /// answer, it is waited for a while, as I/O there is.
     pub(crate) fn refresh(&self, connection: &Connection, file: FileId) -> Result<(), Refusal> {
+        let deadline = Instant::now() + SERVER_PATIENCE;
+        let may_be_followed = || self.base.context.membership().is_some_and(Membership::may_be_followed);
+        loop {
+            match self.refresh_once(connection, file) {
+                Err(SizeFault::Server(ServerError::NotAnswering { .. }))
+                    if Instant::now() < deadline && !may_be_followed() =>
+                {
+                    std::thread::sleep(SERVER_CHECK_INTERVAL);
+                }
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    fn refresh_once(&self, connection: &Connection, file: FileId) -> Result<(), SizeFault> {
         let context = &self.base.context;
         let Some(others) = context.others() else { return Ok(()) };
         let managed = self.base.files.managed(file)?;

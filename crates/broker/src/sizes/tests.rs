@@ -9,16 +9,17 @@ use crate::hosts::ClusterKey;
 use crate::membership::Membership;
 use crate::others::Line;
 use crate::rmt::{Changes, MemoryStore};
-use crate::{Broker, BrokerHandle, BrokerOptions};
+use crate::{Broker, BrokerHandle, BrokerOptions, WrapServer};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 use stripewise_layout::{ByteCount, Cluster, FileId, Layout, Placement, Server, ServerClass, ServerId, ServerUrl};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::protocol::{Admin, MoveOrder, Reply, Request};
-use stripewise_store::server::directory;
+use stripewise_store::server::{Decorator, ObjectStore, Outcome, directory};
 use stripewise_store::shared::control::RegionState;
 use stripewise_store::state::StateDirectory;
 use tempfile::TempDir;
@@ -64,8 +65,36 @@ struct World {
     _root: TempDir,
 }
 
+/// A server that does not answer how long objects are, so many times.
+struct Away {
+    inner: Box<dyn ObjectStore>,
+    times: Arc<AtomicU32>,
+}
+
+impl Decorator for Away {
+    fn inner(&self) -> Result<&dyn ObjectStore, ServerError> {
+        Ok(self.inner.as_ref())
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn perform(&self, operation: Operation<'_>) -> Result<Outcome, ServerError> {
+        let is_left = |left: u32| left.checked_sub(1);
+        if matches!(operation, Operation::Size(_)) && self.times.fetch_update(SeqCst, SeqCst, is_left).is_ok() {
+            return Err(ServerError::NotAnswering { server: self.inner.name().to_owned(), waited_s: 5 });
+        }
+        operation.run_on(self.inner.as_ref())
+    }
+}
+
 impl World {
     fn new() -> Self {
+        Self::with(BrokerOptions::default())
+    }
+
+    fn with(options: BrokerOptions) -> Self {
         let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let data = root.path().join("data");
         std::fs::create_dir(&data).unwrap();
@@ -94,7 +123,7 @@ impl World {
             under_way: Arc::default(),
             agent: AgentIdentity::default(),
         };
-        let broker = Broker::serve(&cluster, state, lock, BrokerOptions::default(), Some(sharing)).unwrap();
+        let broker = Broker::serve(&cluster, state, lock, options, Some(sharing)).unwrap();
         let connection = Connection::of_host("asks");
         let ask = |request, descriptors| match broker.core.answer(&connection, request, descriptors).0 {
             Reply::Refused(refusal) => panic!("{refusal}"),
@@ -179,6 +208,16 @@ fn what_a_silent_host_wrote_is_seen_by_whoever_asks_for_the_size() {
     assert_eq!(world.size(), END + 1);
     assert!(world.truncate(2 * END).is_err(), "it cannot be shut out of directories");
     assert_eq!((world.size(), world.held()), (END + 1, END + 1));
+}
+
+#[test]
+fn whoever_asks_for_the_size_waits_for_a_server_that_does_not_answer() {
+    let times = Arc::new(AtomicU32::new(3));
+    let away = Arc::clone(&times);
+    let wrap: WrapServer = Arc::new(move |inner| Box::new(Away { inner, times: Arc::clone(&away) }));
+    let world = World::with(BrokerOptions { wrap_server: Some(wrap), ..BrokerOptions::default() });
+    world.refresh().unwrap();
+    assert_eq!((world.size(), times.load(SeqCst)), (END, 0));
 }
 
 #[test]
