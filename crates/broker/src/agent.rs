@@ -196,8 +196,12 @@ impl Seat {
     fn note_leaving(&self, is_leaving: bool) {
         let noted = StateDirectory::open(&self.cluster.state).map(|state| state.note_leaving(is_leaving));
         if let Ok(Err(error)) = noted {
-            note!(self.log, warn, %error, "other hosts may take files for open here until an agent serves this host again");
+            self.note_unheard(&error);
         }
+    }
+
+    fn note_unheard(&self, error: &dyn std::fmt::Display) {
+        note!(self.log, warn, %error, "other hosts may take files for open here until an agent serves this host again");
     }
 
     /// An agent of this host that was master has ended, since this one has its lock: nobody waits until its time is over.
@@ -324,10 +328,8 @@ impl Seat {
 
     /// This host was shut out, and becomes master before any other told it so.
     fn lose_files(&self, state: &StateDirectory) -> Result<(), BrokerError> {
-        let lost = LostFiles::default().lose_all(state);
-        let lost =
-            lost.map_err(|source| BrokerError::Os { action: "abandoning the shared memory of files in run/", source })?;
-        note_lost(&self.log, &lost);
+        let fault = |source| BrokerError::Os { action: "abandoning the shared memory of files in run/", source };
+        note_lost(&self.log, &LostFiles::default().lose_all(state).map_err(fault)?);
         Ok(())
     }
 }
@@ -531,18 +533,14 @@ impl Drop for Agent {
         let role = guard(&self.shared.role).take();
         // Before it is looked whether files are open: whoever has one either is seen, or sees this at its end.
         seat.note_leaving(true);
-        // Agents of a job end together: one whose master ends before it was heard follows the next, or is that.
+        // Agents of a job end together: one whose master ends before it was heard, or is sought, follows the next, or is that.
         let mut leave = role.map_or(Leave::Unheard, |role| role.end(seat, true));
         while leave == Leave::Unheard && Instant::now() < deadline {
-            note!(seat.log, info, "the master has ended too; this host leaves by the next");
-            let role = seat.take_role(None, &|| Instant::now() >= deadline);
-            leave = role.map_or_else(
-                |error| {
-                    note!(seat.log, warn, %error, "other hosts may take files for open here until an agent serves this host again");
-                    Leave::Stays
-                },
-                |role| role.end(seat, true),
-            );
+            note!(seat.log, info, "this host leaves by the next master");
+            leave = match seat.take_role(None, &|| Instant::now() >= deadline) {
+                Ok(role) => role.end(seat, true),
+                Err(error) => return seat.note_unheard(&error),
+            };
         }
         if leave == Leave::Said {
             seat.note_leaving(false);

@@ -23,23 +23,13 @@ use stripewise_store::server::{ObjectName, Operation, ServerError};
 const REGIONS_AT_ONCE: usize = 64;
 
 /// Why it is not known how long a file is.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SizeFault {
     /// Objects could not be asked.
-    Server(ServerError),
-    Refused(Refusal),
-}
-
-impl From<ServerError> for SizeFault {
-    fn from(error: ServerError) -> Self {
-        Self::Server(error)
-    }
-}
-
-impl From<Refusal> for SizeFault {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
 }
 
 impl From<SizeFault> for Refusal {
