@@ -11,14 +11,16 @@ import multiprocessing
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from package import MIB, SEED, WORK, Cluster, OnCluster, main, run  # noqa: E402
+from package import MIB, SEED, STRIPEWISE, WORK, Cluster, OnCluster, main, run  # noqa: E402
 
 import stripewise  # noqa: E402
 
@@ -529,6 +531,35 @@ file.write_at(1 << 20, b"end")
             file.write(b"redirected")
         code = "import stripewise, sys, io; f = stripewise.open(sys.argv[1], 'rb'); print(type(f.raw) is io.FileIO, f.read())"
         self.assertEqual(run("run", "--", sys.executable, "-c", code, path, cluster=self.cluster.file).strip(), "True b'redirected'")
+
+    def test_copies_of_the_code_in_one_process_keep_each_others_locks(self):
+        """The module's beside that of redirection; and another library of redirection, which connects first and is not what libc's calls come to."""
+        table = self.cluster.file.parent / "stripewise-state/run/processes"
+        code = textwrap.dedent("""
+            import ctypes, os, sys, stripewise
+            kind, inode, path, copied = sys.argv[1:]
+            def held():
+                with open("/proc/locks", encoding="ascii") as locks:
+                    ranges = [line.split()[-2:] for line in locks if f" {os.getpid()} " in line and f":{inode} " in line]
+                return sum(int(end) - int(start) + 1 for start, end in ranges)
+            stripewise._files._is_redirected = lambda: False
+            with open(f"{path}-{kind}", "wb") if kind == "module" else open(os.devnull):
+                other = ctypes.CDLL(copied).open(path.encode(), os.O_RDONLY) if kind == "library" else stripewise.open(path, "rb")
+                assert other != -1
+                before = held()
+                with open(f"{path}-{kind}", "wb") as file:
+                    file.write(b"x")
+            low = [number for number in map(int, os.listdir("/proc/self/fd")) if number < 64]
+            tables = [n for n in low if os.path.exists(f"/proc/self/fd/{n}") and os.stat(f"/proc/self/fd/{n}").st_ino == int(inode)]
+            print(before, held(), tables)
+        """)
+        copied = WORK / "copied.so"
+        shutil.copy(STRIPEWISE.parent / "libstripewise_preload.so", copied)
+        with stripewise.open(self.path(), "wb"):
+            for kind, before in (("module", 2), ("library", 1)):
+                words = (kind, table.stat().st_ino, self.path(), copied)
+                printed = run("run", "--", sys.executable, "-c", code, *words, cluster=self.cluster.file).strip()
+                self.assertEqual(printed, f"{before} 2 []", kind)
 
 
 if __name__ == "__main__":

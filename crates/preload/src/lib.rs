@@ -50,6 +50,7 @@ static LIFE: process::Life = process::Life {
         }
         let (captures, redirects) = (capture::prepare(), managed::prepare());
         if redirects {
+            stripewise_store::copies::expect_calls();
             redirect::limit::refresh();
         }
         redirect::exec::prepare();
@@ -81,3 +82,9 @@ static LIFE: process::Life = process::Life {
         }
     },
 };
+
+/// Called by another copy of the store's code in this process.
+#[unsafe(no_mangle)]
+extern "C" fn stripewise_has_other_copy() {
+    stripewise_store::copies::note_other();
+}

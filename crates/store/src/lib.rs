@@ -11,6 +11,7 @@
 
 pub mod block_device;
 pub mod client;
+pub mod copies;
 pub mod descriptors;
 pub mod entry;
 pub mod errno;

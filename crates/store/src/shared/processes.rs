@@ -21,6 +21,7 @@
 use super::loads::{self, Loads};
 use super::map::{self, SharedMap};
 use super::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
+use crate::copies;
 use crate::descriptors::{self, Descriptor, open_numbers};
 use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::OFlags;
@@ -148,21 +149,20 @@ impl Processes {
         }
         let high = kept(Descriptor::duplicate(received, base)?.into_owned());
         let own = [received.as_raw_fd(), high.as_raw_fd()];
-        if open_numbers()?.into_iter().all(|number| own.contains(&number) || !leads_to(number, table)) {
+        let others: Vec<_> = descriptors_of(table)?.into_iter().filter(|number| !own.contains(number)).collect();
+        if others.is_empty() {
             // SAFETY: nobody uses this number, and no lock is held by this process that would end.
             drop(unsafe { Descriptor::from_number(received.as_raw_fd()) });
         }
-        Self::over_all(high)
+        let processes = Self::over(high)?;
+        others.into_iter().for_each(keep_open);
+        Ok(processes)
     }
 
     /// From here on a redirected program cannot close what it has of the table from before.
     fn over_all(descriptor: BorrowedFd<'static>) -> rustix::io::Result<Self> {
         let processes = Self::over(descriptor)?;
-        let table = processes.claims.table;
-        for number in open_numbers()?.into_iter().filter(|number| leads_to(*number, table)) {
-            // SAFETY: counted as one that nobody closes.
-            descriptors::keep(unsafe { BorrowedFd::borrow_raw(number) });
-        }
+        descriptors_of(processes.claims.table)?.into_iter().for_each(keep_open);
         Ok(processes)
     }
 
@@ -341,6 +341,12 @@ impl Processes {
     }
 }
 
+/// A redirected program cannot close the number any more.
+fn keep_open(number: RawFd) {
+    // SAFETY: counted as one that nobody closes.
+    descriptors::keep(unsafe { BorrowedFd::borrow_raw(number) });
+}
+
 /// Never closed.
 fn kept(descriptor: OwnedFd) -> BorrowedFd<'static> {
     // SAFETY: nobody owns the number any more.
@@ -358,18 +364,29 @@ fn kept_of(table: (u64, u64), base: RawFd) -> rustix::io::Result<Option<Borrowed
     let known = Claims::all().find(|claims| claims.table == table);
     // SAFETY: never closed, if it still leads there.
     let borrowed = |number| unsafe { BorrowedFd::borrow_raw(number) };
-    if let Some(number) = known.map(|claims| claims.descriptor.load(Relaxed)).filter(|number| locks(*number, table)) {
+    if let Some(number) = known
+        .map(|claims| claims.descriptor.load(Relaxed))
+        .filter(|number| leads_to(*number, table) && permits_locks(*number))
+    {
         return Ok(Some(borrowed(number)));
     }
-    let Some(others) = open_numbers()?.into_iter().find(|number| locks(*number, table)) else { return Ok(None) };
+    let Some(others) = descriptors_of(table)?.into_iter().find(|number| permits_locks(*number)) else {
+        return Ok(None);
+    };
     Ok(Some(kept(Descriptor::duplicate(borrowed(others), base)?.into_owned())))
 }
 
-/// Whether the number is a descriptor of this file that locks can be taken by.
-fn locks(number: RawFd, table: (u64, u64)) -> bool {
+/// Descriptors of the table in this process whose close ends locks, as far as this code or another copy of it may have made them.
+fn descriptors_of(table: (u64, u64)) -> rustix::io::Result<Vec<RawFd>> {
+    let numbers = if copies::may_be() { open_numbers()? } else { Vec::new() };
+    Ok(numbers.into_iter().filter(|number| leads_to(*number, table)).collect())
+}
+
+/// Whether locks can be taken by the descriptor.
+fn permits_locks(number: RawFd) -> bool {
     // SAFETY: looked at only; a number that is none is an error.
     let flags = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(number) });
-    leads_to(number, table) && flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
+    flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
 }
 
 /// Whether the number is a descriptor of this file whose close ends locks.
