@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Refusal, Reply};
 use stripewise_store::shared::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
@@ -21,6 +22,8 @@ pub(crate) struct Connection {
     /// Of the peer, once they were asked for.
     pub(crate) groups: OnceLock<Vec<u32>>,
     pub(crate) client: Arc<Mutex<Client>>,
+    /// When a packet was served last.
+    pub(crate) served: Mutex<Option<Instant>>,
 }
 
 /// Who is at the other end.
@@ -43,7 +46,8 @@ impl Connection {
         let client = Client { greeted: true, ..Client::default() };
         let end = End::Host(host.to_owned());
         let id = NEXT.fetch_add(1, Relaxed);
-        Self { id, end, peer, groups: OnceLock::new(), client: Arc::new(Mutex::new(client)) }
+        let client = Arc::new(Mutex::new(client));
+        Self { id, end, peer, groups: OnceLock::new(), client, served: Mutex::default() }
     }
 
     /// The host that it stands for; `None`: a program of this one.

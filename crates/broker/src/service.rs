@@ -3,6 +3,9 @@
 //! All worker threads wait on one epoll set whose entries fire once and are armed again when their packet is answered: a connection
 //! is served by one thread at a time, in order, and any thread serves any. When a thread takes work and no other is idle, one
 //! more is started, so that slow requests on some files do not keep the others waiting; threads in excess end.
+//!
+//! To wake a thread on an idle processor takes longer than most requests. So after the answer to a client that asks again at once, the thread looks for the
+//! next packet a little while before it arms the connection.
 
 use crate::connection::{Connection, End};
 use crate::log::note;
@@ -17,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stripewise_store::packet::{self, PacketError};
 use stripewise_store::protocol::{Refusal, Reply, Request};
 
@@ -32,8 +35,14 @@ const MAX_THREADS: usize = 128;
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
 /// Packets of a connection that are taken one after the other, before those of others have their turn.
 const MAX_IN_A_ROW: usize = 16;
+/// So long the next packet of a client that asks again at once is looked for.
+const LOOKING: Duration = Duration::from_micros(50);
+/// A packet that comes so soon after the last answer, with the waking of a thread in it, is one of a client that asks again at once.
+const AT_ONCE: Duration = Duration::from_micros(150);
 /// How often files whose users may have died unheard are looked at.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+type Received = Result<(Request, Vec<OwnedFd>), PacketError>;
 
 struct Shared {
     core: Arc<dyn Serves>,
@@ -44,6 +53,8 @@ struct Shared {
     next: AtomicU64,
     stopping: AtomicBool,
     idle: AtomicUsize,
+    /// A thread looks for a packet: one at a time, the others leave their processors to programs.
+    looking: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -72,6 +83,7 @@ impl Service {
             next: AtomicU64::new(FIRST_CONNECTION),
             stopping: AtomicBool::new(false),
             idle: AtomicUsize::new(0),
+            looking: AtomicBool::new(false),
             threads: Mutex::default(),
         });
         let sweeping = Arc::clone(&shared);
@@ -182,7 +194,14 @@ impl Shared {
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_PATIENCE))?;
         let id = self.next.fetch_add(1, Ordering::SeqCst);
         let end = End::Program(socket);
-        let connection = Arc::new(Connection { id, end, peer, groups: OnceLock::new(), client: Arc::default() });
+        let connection = Arc::new(Connection {
+            id,
+            end,
+            peer,
+            groups: OnceLock::new(),
+            client: Arc::default(),
+            served: Mutex::default(),
+        });
         guard(&self.connections).insert(id, Arc::clone(&connection));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
         epoll::add(&self.epoll, socket_of(&connection), epoll::EventData::new_u64(id), flags).inspect_err(|_| {
@@ -190,35 +209,55 @@ impl Shared {
         })
     }
 
-    /// Answers a packet of the connection. Behind what a client reports its next request may stand already: armed then, the connection would wake
-    /// another thread for it.
+    /// Answers a packet of the connection, and those that come at once behind it: armed meanwhile, the connection would wake another thread for each.
     fn serve(&self, number: u64, buffer: &mut packet::Buffer) {
         let Some(connection) = guard(&self.connections).get(&number).cloned() else { return };
         // If serving panics, the client sees a closed connection instead of waiting for ever.
         let mut ending = Ending { shared: self, connection: &connection, lives: false };
+        let mut asks_at_once = guard(&connection.served).is_some_and(|last| last.elapsed() < AT_ONCE);
         let mut received = packet::receive(socket_of(&connection), buffer);
-        for _ in 0..MAX_IN_A_ROW {
-            let is_report = matches!(received, Ok((Request::Unanswered(_), _)));
+        for left in (0..MAX_IN_A_ROW).rev() {
             ending.lives = false;
             ending.lives = self.serve_packet(&connection, received);
-            if !is_report || !ending.lives || self.stopping.load(Ordering::SeqCst) {
+            *guard(&connection.served) = Some(Instant::now());
+            if !ending.lives || left == 0 || self.stopping.load(Ordering::SeqCst) {
                 return;
             }
-            received = match packet::receive_now(socket_of(&connection), buffer) {
-                Some(next) => next,
-                None => return,
+            let looked = if asks_at_once { self.look(&connection, buffer) } else { None };
+            let Some(next) = looked.or_else(|| packet::receive_now(socket_of(&connection), buffer)) else {
+                if asks_at_once {
+                    // Looked for in vain: not again before a packet has come at once.
+                    *guard(&connection.served) = None;
+                }
+                return;
             };
+            received = next;
+            asks_at_once = true;
         }
-        ending.lives = false;
-        ending.lives = self.serve_packet(&connection, received);
+    }
+
+    /// The next packet of the connection, if it comes soon.
+    fn look(&self, connection: &Connection, buffer: &mut packet::Buffer) -> Option<Received> {
+        if self.looking.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let begun = Instant::now();
+        let next = loop {
+            match packet::receive_now(socket_of(connection), buffer) {
+                None if begun.elapsed() < LOOKING => {
+                    self.core.in_spare_time();
+                    // The client may be waiting for this processor.
+                    rustix::thread::sched_yield();
+                }
+                next => break next,
+            }
+        };
+        self.looking.store(false, Ordering::SeqCst);
+        next
     }
 
     /// Returns whether the connection goes on.
-    fn serve_packet(
-        &self,
-        connection: &Arc<Connection>,
-        received: Result<(Request, Vec<OwnedFd>), PacketError>,
-    ) -> bool {
+    fn serve_packet(&self, connection: &Arc<Connection>, received: Received) -> bool {
         match received {
             // Its answer would reach nobody; the next packet may be one that is heard.
             Ok((request, _)) if !is_heard_of_the_gone(&request) && connection.has_hung_up() => true,

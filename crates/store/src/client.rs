@@ -428,11 +428,7 @@ fn first_connection(
     let welcomed = || {
         let opened = Connection::open(run.as_fd(), base).map_err(PacketError::Os);
         let mut connection = opened.map_err(ClientError::Packet)?;
-        let welcome = connection.hello().map_err(ClientError::Packet)?;
-        if let Reply::Refused(refusal) = welcome.reply {
-            return Err(connection.not_welcome(refusal));
-        }
-        let processes = process_table::open(&mut connection, run, base)?;
+        let (welcome, processes) = process_table::open(&mut connection, run, base)?;
         Ok((connection, welcome, processes))
     };
     loop {

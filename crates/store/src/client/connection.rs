@@ -1,20 +1,29 @@
 //! One connection to the broker: its socket, and one request with its answer.
 
-use super::ClientError;
+use super::{ClientError, now};
 use crate::descriptors::{Descriptor, Received};
 use crate::packet::{self, PacketError};
 use crate::protocol::{Event, PROTOCOL_VERSION, Refusal, Reply, Request};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::time::Duration;
 
 /// The broker's socket, in `run/` of the state directory.
 pub const SOCKET_NAME: &str = "broker.sock";
+
+/// So long an answer is looked for before its requester sleeps. Most come within it, and to fall asleep and be woken on an idle processor takes longer than
+/// most requests.
+const LOOKING: Duration = Duration::from_micros(100);
+/// Answers waited for asleep after one that did not come within that time: the broker is busy, or shares a processor with this process.
+const ASLEEP_AFTER_A_MISS: u32 = 15;
 
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Descriptor,
     buffer: packet::Buffer,
+    /// The next answers to be waited for asleep.
+    asleep: u32,
 }
 
 /// An answer with the descriptors that came along.
@@ -38,13 +47,36 @@ impl Connection {
                 result => break result?,
             }
         }
-        Ok(Self { socket, buffer: packet::Buffer::default() })
+        Ok(Self { socket, buffer: packet::Buffer::default(), asleep: 0 })
     }
 
     pub(super) fn call(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, PacketError> {
         packet::send(&self.socket, request, descriptors)?;
-        let (reply, descriptors) = packet::receive(&self.socket, &mut self.buffer)?;
+        self.receive()
+    }
+
+    fn receive(&mut self) -> Result<Answer, PacketError> {
+        let (reply, descriptors) = self.received()?;
         Ok(Answer { reply, descriptors: descriptors.into_iter().map(Received::from).collect() })
+    }
+
+    fn received(&mut self) -> Result<(Reply, Vec<OwnedFd>), PacketError> {
+        if let Some(left) = self.asleep.checked_sub(1) {
+            self.asleep = left;
+            return packet::receive(&self.socket, &mut self.buffer);
+        }
+        let until = now() + LOOKING;
+        loop {
+            if let Some(received) = packet::receive_now(&self.socket, &mut self.buffer) {
+                return received;
+            }
+            if now() >= until {
+                self.asleep = ASLEEP_AFTER_A_MISS;
+                return packet::receive(&self.socket, &mut self.buffer);
+            }
+            // The broker may be waiting for this processor.
+            rustix::thread::sched_yield();
+        }
     }
 
     /// Sends what has no answer.
@@ -52,8 +84,20 @@ impl Connection {
         packet::send(&self.socket, &Request::Unanswered(event), &[])
     }
 
-    pub(super) fn hello(&mut self) -> Result<Answer, PacketError> {
-        self.call(&Request::Hello { version: PROTOCOL_VERSION }, &[])
+    /// The answers to the greeting and to what is asked along with it, which a refused greeting leaves open.
+    pub(super) fn hello(&mut self, along: Option<&Request>) -> Result<(Answer, Option<Answer>), PacketError> {
+        packet::send(&self.socket, &Request::Hello { version: PROTOCOL_VERSION }, &[])?;
+        if let Some(request) = along {
+            packet::send(&self.socket, request, &[])?;
+        }
+        let welcome = self.receive()?;
+        // The broker had to take the connection first.
+        self.asleep = 0;
+        let answer = match &welcome.reply {
+            Reply::Refused(_) => None,
+            _ => along.map(|_| self.receive()).transpose()?,
+        };
+        Ok((welcome, answer))
     }
 
     /// The greeting of a client that had been welcomed: descriptors that come along again are not let in.
