@@ -190,7 +190,8 @@ impl FileMemory {
         }
         control.notices().set_shared(self.context.is_shared());
         let extent = Extent::open(&memory.extent, true).map_err(&fault)?;
-        if missed > 0 {
+        let has_missed = self.context.is_shared() && extent.truncations() < record.truncations;
+        if missed > 0 || has_missed {
             note!(self.context.log(), info, path = %record.path, words = missed, "a file was truncated while this host was not heard of");
             // Stopped for that truncation, and drained: nobody here has written since.
             if control.gate().is_shut() {

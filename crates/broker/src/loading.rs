@@ -110,6 +110,7 @@ impl Loader {
         };
         let managed = Managed::new(file, memory, inner).numbered_from(self.context.first_number());
         self.settle(&managed, is_new, is_durable)?;
+        managed.note_truncations();
         Ok(managed)
     }
 
@@ -121,7 +122,7 @@ impl Loader {
         let mut inner = guard(&managed.inner);
         // The gate stays shut until a cut is done.
         if let Some(size) = inner.record.truncating_to_bytes.filter(|_| !is_new && !managed.control.gate().is_shut()) {
-            self.truncation.note_truncation(managed, &mut inner, size)?;
+            self.truncation.note_truncation_of_predecessor(managed, &mut inner, size)?;
         }
         self.describing.describe_loaded(managed, &mut inner)?;
         self.publish_all(managed, &inner)?;

@@ -77,6 +77,11 @@ impl Managed {
         self
     }
 
+    /// The size of this host's memory is as of the last truncation, also for a master that comes later.
+    pub(crate) fn note_truncations(&self) {
+        self.extent.note_truncations(self.truncations.load(SeqCst));
+    }
+
     /// Another host knows of this size, which it learned after cut number `truncations`.
     pub(crate) fn raise_to(&self, size_bytes: u64, truncations: u64) {
         // Cuts hold the lock.

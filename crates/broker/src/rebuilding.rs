@@ -262,6 +262,7 @@ impl<'a> Rebuilding<'a> {
         if let Some(described) = described {
             record.size_bytes = described.size_bytes(held_bytes);
             record.truncating_to_bytes = None;
+            record = record.with_truncation(None);
             if described.damaged_lines > 0 {
                 let (path, count) = (&record.path, described.damaged_lines);
                 said.push(format!("{count} lines of the descriptions of {path} are damaged: compare it with a backup"));
@@ -327,6 +328,9 @@ impl<'a> Rebuilding<'a> {
             is_size_untold: false,
             put_away_in: None,
             put_away_unsynced: false,
+            truncating_number: None,
+            truncation_numbers: Vec::new(),
+            truncations: 0,
         })
     }
 

@@ -67,8 +67,16 @@ impl Truncation {
         }
     }
 
-    /// Sets the file's size, once for each truncation that a client asks for, and only for a client that is still there.
-    pub(crate) fn truncate(&self, managed: &Managed, size_bytes: u64, by: &Requester<'_>) -> Result<(), Refusal> {
+    /// Sets the file's size, once for each truncation that a client asks for, and only for a client that is still there. `number`: see [`Request::Truncate`].
+    ///
+    /// [`Request::Truncate`]: stripewise_store::protocol::Request::Truncate
+    pub(crate) fn truncate(
+        &self,
+        managed: &Managed,
+        size_bytes: u64,
+        number: u64,
+        by: &Requester<'_>,
+    ) -> Result<(), Refusal> {
         self.context.step("truncate: asked");
         let mut work = managed.fragments.hold();
         let mut inner = guard(&managed.inner);
@@ -79,6 +87,13 @@ impl Truncation {
             return Ok(());
         }
         self.settle_record(managed, &mut inner)?;
+        let number = Some(number).filter(|number| *number != 0 && self.context.is_shared());
+        if number.is_some_and(|number| inner.record.truncation_numbers.contains(&number)) {
+            // A master before, whose host may have stood still, is not in the midst of it any more once all hosts have answered.
+            let (gate, _inner) = self.shut(managed, inner)?;
+            drop(gate);
+            return Ok(());
+        }
         let geometry = inner.geometry();
         let most = geometry.region_bytes().saturating_mul(u64::from(stripewise_store::shared::control::MAX_REGIONS));
         if size_bytes > most {
@@ -98,6 +113,7 @@ impl Truncation {
         let is_elsewhere = self.context.is_elsewhere(managed.file);
         if size_bytes >= before && !may_have_leftovers && !inner.record.has_leftovers && !is_elsewhere {
             let under_way = UnderWay::begin(&self.context, managed, by, size_bytes, true);
+            self.record_extension(managed, &mut inner, size_bytes, number)?;
             managed.extent.extend_to(size_bytes);
             self.context.step("truncate: extended");
             under_way.note_done();
@@ -113,6 +129,7 @@ impl Truncation {
         let before = managed.extent.size_bytes();
         if size_bytes >= before {
             self.truncate_leftovers(managed, &mut inner, &mut work)?;
+            self.record_extension(managed, &mut inner, size_bytes, number)?;
             under_way.note_done();
             managed.extent.extend_to(size_bytes);
             return Ok(());
@@ -120,7 +137,8 @@ impl Truncation {
         // Before anything is changed: an absent server is an error with no effect.
         self.probe_truncation(&inner, size_bytes)?;
         self.write_back.write_back_across(managed, &inner, &mut work, size_bytes)?;
-        self.carry_out(Truncating::new(), managed, &mut inner, &mut work, size_bytes, || under_way.note_done())
+        let note_done = || under_way.note_done();
+        self.carry_out(Truncating::new(), managed, (&mut inner, &mut work), (size_bytes, number), note_done)
     }
 
     /// Stops all I/O on the file, under its lock. A host that is just coming back has its turn before it is asked again. One whose link ended in the middle
@@ -190,7 +208,8 @@ impl Truncation {
         size_bytes: u64,
         note_done: impl FnOnce(),
     ) -> Result<(), Refusal> {
-        self.carry_out(Truncating::recorded(), managed, inner, work, size_bytes, note_done)
+        let number = inner.record.truncating_number;
+        self.carry_out(Truncating::recorded(), managed, (inner, work), (size_bytes, number), note_done)
     }
 
     /// Does what is left of a truncation.
@@ -198,9 +217,8 @@ impl Truncation {
         &self,
         left: Truncating,
         managed: &Managed,
-        inner: &mut Inner,
-        work: &mut Work,
-        size_bytes: u64,
+        (inner, work): (&mut Inner, &mut Work),
+        (size_bytes, number): (u64, Option<u64>),
         note_done: impl FnOnce(),
     ) -> Result<(), Refusal> {
         let (mut removed, mut note_done) = (Removed::default(), Some(note_done));
@@ -212,7 +230,7 @@ impl Truncation {
                     let first = inner.geometry().locate(FileOffset(size_bytes)).0;
                     self.replicas.forget_replicas(managed, inner, &[first])?;
                 }
-                Act::Record => self.record_intent(managed, inner, size_bytes)?,
+                Act::Record => self.record_intent(managed, inner, size_bytes, number)?,
                 Act::Remove => removed = self.remove_beyond(managed, inner, work, size_bytes)?,
                 Act::SetSize => {
                     if let Some(note_done) = note_done.take() {
@@ -222,20 +240,57 @@ impl Truncation {
                     // Before the intent goes: after a crash the shared size counts.
                     managed.truncations.fetch_add(1, SeqCst);
                     managed.extent.truncate_to(size_bytes);
+                    managed.note_truncations();
                     managed.control.set_durable_size_bytes(Some(size_bytes));
                     self.context.step("truncate: size set");
                     managed.control.notices().set_leftovers(removed.fault.is_some());
                 }
-                Act::Forget => self.forget_intent(managed, inner, size_bytes, &removed)?,
+                Act::Forget => self.forget_intent(managed, inner, (size_bytes, number), &removed)?,
             }
         }
         removed.fault.map_or(Ok(()), Err)
     }
 
-    fn record_intent(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
+    /// What the table is to say of the truncation under way, `ahead` of those that the file's master has counted.
+    fn truncations_of(&self, managed: &Managed, inner: &Inner, ahead: u64) -> u64 {
+        match self.context.is_shared() {
+            true => managed.truncations.load(SeqCst) + ahead,
+            false => inner.record.truncations,
+        }
+    }
+
+    /// Where hosts share the file: the next master is not to do it again, when others have made the file longer still. It knows the size with it.
+    fn record_extension(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        size_bytes: u64,
+        number: Option<u64>,
+    ) -> Result<(), Refusal> {
+        if number.is_none() {
+            return Ok(());
+        }
+        let record = FileRecord { size_bytes, is_size_untold: true, ..inner.record.clone() }.with_truncation(number);
+        let mut changes = Changes::default();
+        changes.put_file(managed.file, &record);
+        self.context.table().commit(&changes)?;
+        inner.record = record;
+        Ok(())
+    }
+
+    fn record_intent(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        size_bytes: u64,
+        number: Option<u64>,
+    ) -> Result<(), Refusal> {
         if affected(inner, size_bytes).next().is_some() {
             self.context.step("truncate: before the intent");
-            let record = FileRecord { truncating_to_bytes: Some(size_bytes), ..inner.record.clone() };
+            let truncations = self.truncations_of(managed, inner, 1);
+            let truncating_to_bytes = Some(size_bytes);
+            let record =
+                FileRecord { truncating_to_bytes, truncating_number: number, truncations, ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
             if let Err(error) = self.context.table().commit(&changes) {
@@ -279,11 +334,14 @@ impl Truncation {
         &self,
         managed: &Managed,
         inner: &mut Inner,
-        size_bytes: u64,
+        (size_bytes, number): (u64, Option<u64>),
         removed: &Removed,
     ) -> Result<(), Refusal> {
         let has_leftovers = removed.fault.is_some();
-        let record = FileRecord { truncating_to_bytes: None, has_leftovers, size_bytes, ..inner.record.clone() };
+        let truncations = self.truncations_of(managed, inner, 0);
+        let record =
+            FileRecord { truncating_to_bytes: None, has_leftovers, size_bytes, truncations, ..inner.record.clone() };
+        let record = record.with_truncation(number);
         let mut changes = Changes::default();
         for region in removed.regions.keys() {
             changes.remove_region(managed.file, *region);
@@ -310,6 +368,28 @@ impl Truncation {
         inner: &mut Inner,
         truncated_to_bytes: u64,
     ) -> Result<(), Refusal> {
+        // One less if it failed before the size was set: then hosts have gone on as of the one before.
+        let truncations = self.truncations_of(managed, inner, 0);
+        self.note_truncation_as(managed, inner, (truncated_to_bytes, truncations))
+    }
+
+    /// The same of a predecessor, which had let I/O go on: it failed before the size was set.
+    pub(crate) fn note_truncation_of_predecessor(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        truncated_to_bytes: u64,
+    ) -> Result<(), Refusal> {
+        let truncations = inner.record.truncations.saturating_sub(1);
+        self.note_truncation_as(managed, inner, (truncated_to_bytes, truncations))
+    }
+
+    fn note_truncation_as(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        (truncated_to_bytes, truncations): (u64, u64),
+    ) -> Result<(), Refusal> {
         let count = inner.geometry().count_for(truncated_to_bytes);
         let mut changes = Changes::default();
         let mut gone = Vec::new();
@@ -328,7 +408,12 @@ impl Truncation {
         }
         remove_records(&mut changes, managed.file, &replicas);
         let size_bytes = managed.extent.size_bytes();
-        let record = FileRecord { truncating_to_bytes: None, size_bytes, ..inner.record.clone() };
+        let is_effective = truncations >= inner.record.truncations;
+        let record = FileRecord { truncating_to_bytes: None, size_bytes, truncations, ..inner.record.clone() };
+        let record = match is_effective {
+            true => record.with_truncation(None),
+            false => FileRecord { truncating_number: None, ..record },
+        };
         changes.put_file(managed.file, &record);
         self.context.table().commit(&changes)?;
         inner.record = record;

@@ -49,11 +49,13 @@ pub struct Known {
 }
 
 impl Known {
-    /// Whether what a host that comes back knows counts, for a master that has counted so many truncations, from `first` on. A host that learned it under an
-    /// earlier master has taken part in all truncations of this one, or there was none.
+    /// Whether what a host that comes back knows counts, for a master that has counted so many truncations, from `first` on, and whose table has `recorded` for the
+    /// last one. A host that learned it under an earlier master has taken part in all truncations of this one, or there was none; unless it has not heard how
+    /// the last one ended, for which its I/O was stopped, and has been since.
     #[must_use]
-    pub fn counts_for(&self, truncations: u64, first: u64) -> bool {
-        self.truncations >= truncations || self.truncations < first
+    pub fn counts_for(&self, truncations: u64, first: u64, recorded: u64) -> bool {
+        let has_heard = self.truncations >= recorded || is_left_out(Safeguard::Heard);
+        self.truncations >= truncations || self.truncations < first && has_heard
     }
 }
 

@@ -13,6 +13,8 @@ pub enum Safeguard {
     Departures,
     /// A host that comes back does not answer for a file of which it was not told yet.
     Coming,
+    /// A size from before a truncation whose end a host has not heard counts no more when the host comes back to the next master.
+    Heard,
     /// A commit whose outcome is not known is neither taken back nor published before the table says what came of it.
     KnownOutcome,
 }

@@ -66,7 +66,7 @@ fn packets() {
         ("create", Request::Create { path: path.clone() }),
         ("place", Request::Place { file, first, last }),
         ("rescue", Request::Rescue { file, region: last, generation: Generation(3), server: 2 }),
-        ("truncate", Request::Truncate { file, size_bytes: 1 << 40 }),
+        ("truncate", Request::Truncate { file, size_bytes: 1 << 40, number: 0 }),
         (
             "rename",
             Request::BeginNameChange {
@@ -230,6 +230,9 @@ fn file_record(path: &str, state: FileState) -> FileRecord {
         is_size_untold: false,
         put_away_in: None,
         put_away_unsynced: false,
+        truncating_number: None,
+        truncation_numbers: Vec::new(),
+        truncations: 0,
     }
 }
 

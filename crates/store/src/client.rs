@@ -206,14 +206,15 @@ impl Core {
         self.call_locked(&mut self.control(), request, descriptors)
     }
 
-    /// Sets a file's size. Repeated to a successor of the broker it takes effect once.
+    /// Sets a file's size. Repeated to a successor of the broker, or to the next master, it takes effect once.
     pub(crate) fn truncate(&self, file: FileId, size_bytes: u64) -> Result<(), ClientError> {
+        let number = if self.shared { random_number()? } else { 0 };
         // Held for numbering and asking, so that the number is this truncation's.
         let mut control = self.control();
         if let Some((slot, _)) = self.identity() {
             self.processes.number_truncation(slot);
         }
-        self.done_locked(&mut control, &Request::Truncate { file, size_bytes }, &[])
+        self.done_locked(&mut control, &Request::Truncate { file, size_bytes, number }, &[])
     }
 
     /// Tells the broker what happened, without waiting. A broker that is gone need not know: its successor learns what matters from the next open.
@@ -507,6 +508,14 @@ fn name_of(request: &Request) -> &'static str {
 }
 
 /// `CLOCK_MONOTONIC`, by the vDSO and not by libc.
+/// A number by which a request is known when it is asked for again.
+fn random_number() -> Result<u64, ClientError> {
+    let mut number = [0; 8];
+    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())
+        .map_err(|source| ClientError::Os { action: "choosing a number", source })?;
+    Ok(u64::from_ne_bytes(number))
+}
+
 pub(crate) fn now() -> Duration {
     let now = rustix::time::clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

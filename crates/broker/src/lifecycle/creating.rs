@@ -66,6 +66,9 @@ impl Lifecycle {
                 is_size_untold: false,
                 put_away_in: None,
                 put_away_unsynced: false,
+                truncating_number: None,
+                truncation_numbers: Vec::new(),
+                truncations: 0,
                 created_ns: now_ns(),
             },
         );

@@ -173,7 +173,8 @@ impl Parts {
         guard(&connection.client).opened.entry(file).or_default().add(granted);
         inner.openers.insert(connection.id);
         inner.writers.insert(connection.id);
-        if known.counts_for(managed.truncations.load(SeqCst), self.base.context.first_number()) {
+        let (truncations, first) = (managed.truncations.load(SeqCst), self.base.context.first_number());
+        if known.counts_for(truncations, first, inner.record.truncations) {
             managed.extent.extend_to(known.size_bytes);
         }
         drop(inner);

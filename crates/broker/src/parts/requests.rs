@@ -155,11 +155,12 @@ impl Parts {
                 self.regions.replicas.pin(&*self.base.files.managed(file)?, first, last)?;
                 done()
             }
-            Request::Truncate { file, size_bytes } => {
+            Request::Truncate { file, size_bytes, number } => {
                 needs_write(connection, file)?;
                 self.regions.truncation.truncate(
                     &*self.base.files.managed(file)?,
                     size_bytes,
+                    number,
                     &Requester(connection),
                 )?;
                 done()

@@ -121,6 +121,29 @@ pub struct FileRecord {
     /// What the memory said then of lines of its descriptions: not all are synced.
     #[cbor(n(21), default)]
     pub put_away_unsynced: bool,
+    /// The number by which a client asked for the truncation that may be unfinished, where hosts share the file.
+    #[cbor(n(22), default)]
+    pub truncating_number: Option<u64>,
+    /// Those of the last that took effect, at most 16, the latest last.
+    #[cbor(n(23), default)]
+    pub truncation_numbers: Vec<u64>,
+    /// The last truncation, as masters count them: a size that a host knew before says nothing.
+    #[cbor(n(24), default)]
+    pub truncations: u64,
+}
+
+/// Truncations of a file whose numbers are kept. They follow each other, and the answer of one is on its way when the next begins.
+const TRUNCATIONS_KEPT: usize = 16;
+
+impl FileRecord {
+    /// With the truncation of this number, or the unfinished one, among those that took effect.
+    #[must_use]
+    pub fn with_truncation(mut self, number: Option<u64>) -> Self {
+        self.truncation_numbers.extend(self.truncating_number.take().or(number));
+        let surplus = self.truncation_numbers.len().saturating_sub(TRUNCATIONS_KEPT);
+        self.truncation_numbers.drain(..surplus);
+        self
+    }
 }
 
 /// A host of a cluster that has many.

@@ -33,6 +33,9 @@ pub(crate) fn record(path: &str) -> FileRecord {
         is_size_untold: false,
         put_away_in: None,
         put_away_unsynced: false,
+        truncating_number: None,
+        truncation_numbers: Vec::new(),
+        truncations: 0,
     }
 }
 

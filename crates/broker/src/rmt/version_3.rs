@@ -111,6 +111,9 @@ impl From<OldFile> for FileRecord {
             is_size_untold: false,
             put_away_in: None,
             put_away_unsynced: false,
+            truncating_number: None,
+            truncation_numbers: Vec::new(),
+            truncations: 0,
         }
     }
 }

@@ -174,7 +174,7 @@ impl World {
     }
 
     fn truncate(&self, size_bytes: u64) -> Result<(), Refusal> {
-        self.ask(Request::Truncate { file: self.file, size_bytes })
+        self.ask(Request::Truncate { file: self.file, size_bytes, number: 0 })
     }
 
     fn size(&self) -> u64 {

@@ -37,7 +37,7 @@ fn a_truncation_of_a_client_that_died_takes_nothing_that_others_were_told_is_wri
         cutter.claim();
         cutter.open(opened.file, &stub).unwrap();
         let lane = opened.slots.occupy(slot, 0, write).unwrap();
-        packet::send(&cutter.socket, &Request::Truncate { file: opened.file, size_bytes: 0 }, &[]).unwrap();
+        packet::send(&cutter.socket, &Request::Truncate { file: opened.file, size_bytes: 0, number: 0 }, &[]).unwrap();
         wait_until("the truncation waits for the writer", || opened.control.gate().is_shut());
         (cutter, lane)
     };
@@ -66,7 +66,8 @@ fn a_truncation_that_was_done_is_answered_and_not_done_again() {
     client.place(opened.file, 0, 2).unwrap();
     opened.extent.extend_to(3 * REGION);
     let processes = client.processes.as_ref().unwrap();
-    let truncate = |client: &Client, size_bytes| client.ask(Request::Truncate { file: opened.file, size_bytes });
+    let truncate =
+        |client: &Client, size_bytes| client.ask(Request::Truncate { file: opened.file, size_bytes, number: 0 });
     processes.number_truncation(slot);
     truncate(&client, REGION).unwrap();
     assert_eq!(opened.extent.size_bytes(), REGION);

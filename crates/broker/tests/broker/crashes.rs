@@ -55,9 +55,9 @@ fn child() {
     };
     place(0, 3);
     client.ask(Request::Sync { file: opened.file }).unwrap();
-    client.ask(Request::Truncate { file: opened.file, size_bytes: REGION + u64::from(STRIPE) + 7 }).unwrap();
+    client.ask(Request::Truncate { file: opened.file, size_bytes: REGION + u64::from(STRIPE) + 7, number: 0 }).unwrap();
     place(2, 100);
-    client.ask(Request::Truncate { file: opened.file, size_bytes: 5 }).unwrap();
+    client.ask(Request::Truncate { file: opened.file, size_bytes: 5, number: 0 }).unwrap();
     client.remove(&path, opened.file, &stub).unwrap();
     client.ask(Request::Close { file: opened.file }).unwrap();
 }
@@ -153,7 +153,7 @@ fn check_after(testbed: &Testbed, before: &HashSet<(u32, u32)>) -> Option<u64> {
     let hole = if size == 101 * REGION { REGION - u64::from(STRIPE) - 7 } else { 0 };
     let held: u64 = objects.iter().flatten().map(|(.., bytes)| bytes).sum();
     assert_eq!(held, size - hole);
-    client.ask(Request::Truncate { file: info.file, size_bytes: size + 1 }).unwrap();
+    client.ask(Request::Truncate { file: info.file, size_bytes: size + 1, number: 0 }).unwrap();
     let held: u64 = testbed.objects(info.file).iter().flatten().map(|(.., bytes)| bytes).sum();
     assert!(held <= size, "{held} bytes of {size}: nothing is to appear by an extension");
     client.place(info.file, 0, 120).unwrap();
@@ -190,7 +190,7 @@ fn child_with_a_full_table() {
     client.place(opened.file, 0, 3).unwrap();
     opened.extent.extend_to(4 * REGION);
     client.ask(Request::Sync { file: opened.file }).unwrap();
-    client.ask(Request::Truncate { file: opened.file, size_bytes: 5 }).unwrap_err();
+    client.ask(Request::Truncate { file: opened.file, size_bytes: 5, number: 0 }).unwrap_err();
     limit(None);
     assert_eq!(opened.extent.size_bytes(), 5);
     opened.extent.extend_to(REGION);

@@ -71,9 +71,9 @@ fn one_failing_call_of_a_server_is_survived_wherever_it_falls() {
         stub.set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
         refused += insist(&client, &Request::Attributes { file }, &[stub.as_fd()]);
         let size_bytes = REGION + u64::from(STRIPE) + 7;
-        refused += insist(&client, &Request::Truncate { file, size_bytes }, &[]);
+        refused += insist(&client, &Request::Truncate { file, size_bytes, number: 0 }, &[]);
         assert_eq!(opened.extent.size_bytes(), size_bytes);
-        refused += insist(&client, &Request::Truncate { file, size_bytes: 2 * REGION }, &[]);
+        refused += insist(&client, &Request::Truncate { file, size_bytes: 2 * REGION, number: 0 }, &[]);
         assert_eq!(held(&testbed, file), size_bytes + leftovers(&testbed, &opened), "an extension shows nothing old");
         client.remove(&path, file, &stub).unwrap();
         refused += insist(&client, &Request::Close { file }, &[]);

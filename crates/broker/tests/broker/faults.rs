@@ -64,10 +64,10 @@ fn a_full_ssd_sends_regions_to_the_fallback_and_full_disks_change_nothing() {
     client.open(opened.file, &stub).unwrap();
     assert!(matches!(client.place(opened.file, 4, 4), Err(Refusal::NoSpace { .. })));
     // Freed room is given again.
-    client.ask(Request::Truncate { file: opened.file, size_bytes: 0 }).unwrap();
+    client.ask(Request::Truncate { file: opened.file, size_bytes: 0, number: 0 }).unwrap();
     assert_eq!(testbed.object_count(opened.file), 12, "size was 0: nothing was beyond it to be cut");
     opened.extent.extend_to(2 * REGION);
-    client.ask(Request::Truncate { file: opened.file, size_bytes: 1 }).unwrap();
+    client.ask(Request::Truncate { file: opened.file, size_bytes: 1, number: 0 }).unwrap();
     assert_eq!(usage(&client).iter().map(|server| server.objects).collect::<Vec<_>>(), [1, 1, 1, 1]);
     client.place(opened.file, 4, 4).unwrap();
     assert_eq!(fell_back(&client, opened.file), [false, false]);
@@ -250,7 +250,7 @@ fn a_server_that_vanished_is_named_and_others_go_on() {
     // A new region goes to the others.
     client.place(opened.file, 1, 1).unwrap();
     assert_eq!(fell_back(&client, opened.file), [false, true]);
-    named(client.ask(Request::Truncate { file: opened.file, size_bytes: 5 }));
+    named(client.ask(Request::Truncate { file: opened.file, size_bytes: 5, number: 0 }));
     assert_eq!(opened.extent.size_bytes(), REGION, "refused with no effect");
     assert!(!opened.control.gate().is_shut());
     let fault = usage(&client)[2].fault.clone().unwrap();
@@ -262,7 +262,7 @@ fn a_server_that_vanished_is_named_and_others_go_on() {
     }
     std::fs::remove_dir(&there).unwrap();
     std::fs::rename(&away, &there).unwrap();
-    client.ask(Request::Truncate { file: opened.file, size_bytes: 5 }).unwrap();
+    client.ask(Request::Truncate { file: opened.file, size_bytes: 5, number: 0 }).unwrap();
     assert_eq!(testbed.objects(opened.file)[2], [(0, 1, 0)]);
 }
 
@@ -297,8 +297,8 @@ fn truncation_waits_for_lanes_and_frees_them_from_the_dead() {
     let what = InFlight { direction: Direction::Write, first: RegionIndex(0), last: RegionIndex(1) };
     let lane = opened.slots.occupy(slot, 0, what).unwrap();
     std::thread::scope(|scope| {
-        let cutting =
-            scope.spawn(|| client.ask(Request::Truncate { file: opened.file, size_bytes: u64::from(STRIPE) }));
+        let cutting = scope
+            .spawn(|| client.ask(Request::Truncate { file: opened.file, size_bytes: u64::from(STRIPE), number: 0 }));
         while !opened.control.gate().is_shut() {
             std::thread::yield_now();
         }
@@ -317,7 +317,7 @@ fn truncation_waits_for_lanes_and_frees_them_from_the_dead() {
     let elsewhere = stripewise_store::shared::process_slot::ProcessSlot(slot.0 ^ 1);
     opened.slots.add_user(elsewhere, dead).unwrap();
     let _left = opened.slots.occupy(elsewhere, 0, what).unwrap();
-    client.ask(Request::Truncate { file: opened.file, size_bytes: 1 }).unwrap();
+    client.ask(Request::Truncate { file: opened.file, size_bytes: 1, number: 0 }).unwrap();
 }
 
 #[test]

@@ -204,11 +204,13 @@ fn truncation_cuts_logs() {
     ] {
         user.write_small(disk, &at, 5);
     }
-    user.client.ask(Request::Truncate { file: user.file(), size_bytes: size }).unwrap();
+    user.client.ask(Request::Truncate { file: user.file(), size_bytes: size, number: 0 }).unwrap();
     let left: HashSet<_> =
         [0, 1].into_iter().flat_map(|disk| user.entries(disk)).map(|seen| seen.range.offset.0).collect();
     assert_eq!(left, [500, 4000].into());
-    user.client.ask(Request::Truncate { file: user.file(), size_bytes: u64::from(REGIONS) * REGION }).unwrap();
+    user.client
+        .ask(Request::Truncate { file: user.file(), size_bytes: u64::from(REGIONS) * REGION, number: 0 })
+        .unwrap();
     user.client.place(user.file(), 0, REGIONS - 1).unwrap();
     for ((disk, region), bytes) in &mut user.model {
         let end = match (disk.0, region) {
@@ -345,7 +347,7 @@ fn a_failing_disk_or_ssd_loses_nothing() {
         user.check_read(0, &range(0, 0, 500));
         // A cut of what only the log has is refused, without effect; a move is tried again.
         let size_bytes = 200;
-        let truncated = user.client.ask(Request::Truncate { file: user.file(), size_bytes });
+        let truncated = user.client.ask(Request::Truncate { file: user.file(), size_bytes, number: 0 });
         assert!(matches!(&truncated, Err(Refusal::Server { .. })), "{truncated:?}");
         assert_eq!(user.opened.extent.size_bytes(), u64::from(REGIONS) * REGION);
         user.check_read(0, &range(0, 0, 500));

@@ -242,8 +242,8 @@ fn any_work_agrees_with_plain_bytes() {
             34 => user.flush().unwrap(),
             35 | 36 => {
                 let size_bytes = roll(full);
-                user.client.ask(Request::Truncate { file: user.file(), size_bytes }).unwrap();
-                user.client.ask(Request::Truncate { file: user.file(), size_bytes: full }).unwrap();
+                user.client.ask(Request::Truncate { file: user.file(), size_bytes, number: 0 }).unwrap();
+                user.client.ask(Request::Truncate { file: user.file(), size_bytes: full, number: 0 }).unwrap();
                 user.client.place(user.file(), 0, REGIONS - 1).unwrap();
                 for (turn, region) in (0..2).flat_map(|turn| (0..REGIONS).map(move |region| (turn, region))) {
                     let used = size_bytes.saturating_sub(u64::from(region) * REGION).min(REGION);

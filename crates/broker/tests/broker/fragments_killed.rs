@@ -112,9 +112,12 @@ fn act(user: &mut User<'_>, broker: &BrokerHandle, op: &Op) {
             broker.queue_moves(&[order]).unwrap();
             until("the region has moved", || broker.move_totals().done == 1);
         }
-        Op::Cut => _ = user.client.ask(Request::Truncate { file, size_bytes: CUT }).unwrap(),
+        Op::Cut => _ = user.client.ask(Request::Truncate { file, size_bytes: CUT, number: 0 }).unwrap(),
         Op::Extend => {
-            _ = user.client.ask(Request::Truncate { file, size_bytes: u64::from(REGIONS) * REGION }).unwrap();
+            _ = user
+                .client
+                .ask(Request::Truncate { file, size_bytes: u64::from(REGIONS) * REGION, number: 0 })
+                .unwrap();
         }
         Op::SwitchOff => switch(user, Some(false)),
         Op::SwitchOn => switch(user, None),

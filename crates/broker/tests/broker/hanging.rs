@@ -122,7 +122,7 @@ fn a_server_that_hangs_holds_up_what_needs_it_for_its_patience_and_is_named() {
             let other = testbed.client();
             let opened = other.open(slow.file, &slow_stub).unwrap();
             opened.extent.extend_to(5000);
-            other.ask(Request::Truncate { file: opened.file, size_bytes: 0 }).unwrap_err()
+            other.ask(Request::Truncate { file: opened.file, size_bytes: 0, number: 0 }).unwrap_err()
         });
         wait_until("a call hangs", || *hang.waiting.lock().unwrap() > 0);
         // Nobody else waits for it.
@@ -168,7 +168,7 @@ fn a_file_stays_shut_as_long_as_a_server_may_yet_cut_it() {
     std::fs::write(&object, vec![1; 9000]).unwrap();
     file.extent.extend_to(9000);
     hang.hold("hdd0", |call| matches!(call, Call::Cut(_)));
-    let refused = client.ask(Request::Truncate { file: file.file, size_bytes: 5000 }).unwrap_err();
+    let refused = client.ask(Request::Truncate { file: file.file, size_bytes: 5000, number: 0 }).unwrap_err();
     assert!(refused.to_string().contains("hdd0 has not answered for"), "{refused}");
     assert!(file.control.gate().is_shut() && std::fs::metadata(&object).unwrap().len() == 9000);
     let begun = Instant::now();
@@ -185,7 +185,7 @@ fn a_file_stays_shut_as_long_as_a_server_may_yet_cut_it() {
     let _broker = testbed.start();
     let client = testbed.client();
     let file = client.open(file.file, &file_stub).unwrap();
-    client.ask(Request::Truncate { file: file.file, size_bytes: 6000 }).unwrap();
+    client.ask(Request::Truncate { file: file.file, size_bytes: 6000, number: 0 }).unwrap();
     assert!(!file.control.gate().is_shut());
     assert_eq!((std::fs::metadata(&object).unwrap().len(), file.extent.size_bytes()), (5000, 6000));
 }

@@ -123,7 +123,7 @@ impl World {
                 }
             }
             Step::Truncate { size_bytes } => {
-                self.ask(Request::Truncate { file, size_bytes });
+                self.ask(Request::Truncate { file, size_bytes, number: 0 });
                 if size_bytes < model.size_bytes {
                     let count = RegionGeometry::new(REGION).count_for(size_bytes);
                     model.regions.retain(|region, _| *region < count);

@@ -40,7 +40,10 @@ fn a_file_is_made_opened_placed_and_freed_with_its_last_name() {
     assert!(!reading.writable && !reading.extent.is_writable());
     assert_eq!(reading.generation(2), Some(3));
     assert_eq!(again.place(opened.file, 5, 5), Err(Refusal::NotPermitted));
-    assert_eq!(again.ask(Request::Truncate { file: opened.file, size_bytes: 0 }), Err(Refusal::NotPermitted));
+    assert_eq!(
+        again.ask(Request::Truncate { file: opened.file, size_bytes: 0, number: 0 }),
+        Err(Refusal::NotPermitted)
+    );
     again.ask(Request::Close { file: opened.file }).unwrap();
     client.remove(&path, opened.file, &stub).unwrap();
     assert_eq!(testbed.object_count(opened.file), 12, "still open here");
@@ -63,7 +66,7 @@ fn a_process_slot_that_no_table_has_is_refused() {
         assert!(matches!(refused, Err(Refusal::Invalid { .. })), "{slot}: {refused:?}");
     }
     let (opened, _stub) = client.create(&testbed.data("a")).unwrap();
-    assert_eq!(client.ask(Request::Truncate { file: opened.file, size_bytes: 9 }), Ok(Reply::Done));
+    assert_eq!(client.ask(Request::Truncate { file: opened.file, size_bytes: 9, number: 0 }), Ok(Reply::Done));
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn a_stub_is_found_by_its_descriptor_alone() {
         Reply::Found { file, status } => (file, status.map(|status| status.size_bytes)),
         reply => panic!("{reply:?}"),
     };
-    client.ask(Request::Truncate { file: opened.file, size_bytes: 77 }).unwrap();
+    client.ask(Request::Truncate { file: opened.file, size_bytes: 77, number: 0 }).unwrap();
     assert_eq!(found(&stub), (Some(opened.file), Some(77)));
     let only_path = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
     assert_eq!(found(&only_path), (Some(opened.file), Some(77)));
@@ -116,11 +119,11 @@ fn objects_take_over_mode_and_owner_and_follow_changes() {
     stub.set_permissions(std::fs::Permissions::from_mode(0o444)).unwrap();
     client.open(file, &stub).unwrap();
     assert_eq!(mode(), 0o444, "compared at every open");
-    client.ask(Request::Truncate { file, size_bytes: 3 * u64::from(STRIPE) }).unwrap();
+    client.ask(Request::Truncate { file, size_bytes: 3 * u64::from(STRIPE), number: 0 }).unwrap();
     std::fs::set_permissions(&object, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::write(&object, vec![7; STRIPE as usize]).unwrap();
     std::fs::set_permissions(&object, std::fs::Permissions::from_mode(0o444)).unwrap();
-    client.ask(Request::Truncate { file, size_bytes: u64::from(STRIPE) + 5 }).unwrap();
+    client.ask(Request::Truncate { file, size_bytes: u64::from(STRIPE) + 5, number: 0 }).unwrap();
     assert_eq!((mode(), std::fs::metadata(&object).unwrap().len()), (0o444, 5));
 }
 
@@ -141,7 +144,7 @@ fn truncation_cuts_objects_and_frees_whole_regions() {
     opened.extent.extend_to(4 * REGION);
     // One cycle (4 stripes) and a half stripe of the next in region 1.
     let size_bytes = REGION + 4 * u64::from(STRIPE) + u64::from(STRIPE) / 2;
-    client.ask(Request::Truncate { file: opened.file, size_bytes }).unwrap();
+    client.ask(Request::Truncate { file: opened.file, size_bytes, number: 0 }).unwrap();
     assert_eq!(opened.extent.size_bytes(), size_bytes);
     let full = REGION / 4;
     let stripe = u64::from(STRIPE);
@@ -156,11 +159,11 @@ fn truncation_cuts_objects_and_frees_whole_regions() {
     );
     assert_eq!((opened.generation(1), opened.generation(2)), (Some(2), None));
     assert!(!opened.control.gate().is_shut());
-    client.ask(Request::Truncate { file: opened.file, size_bytes: 9 * REGION }).unwrap();
+    client.ask(Request::Truncate { file: opened.file, size_bytes: 9 * REGION, number: 0 }).unwrap();
     assert_eq!(opened.extent.size_bytes(), 9 * REGION);
     client.place(opened.file, 2, 2).unwrap();
     assert_eq!(opened.generation(2), Some(5), "a generation is never used again");
-    let too_large = client.ask(Request::Truncate { file: opened.file, size_bytes: u64::MAX });
+    let too_large = client.ask(Request::Truncate { file: opened.file, size_bytes: u64::MAX, number: 0 });
     assert!(matches!(too_large, Err(Refusal::TooLarge { .. })), "{too_large:?}");
 }
 

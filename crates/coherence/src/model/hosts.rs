@@ -256,7 +256,7 @@ impl World {
                 let host = world.masters[m].host;
                 let known = world.hosts[number].known();
                 let mut size = world.hosts[host].memory.size;
-                world.masters[m].raise_again(&mut size, known);
+                world.masters[m].raise_again(&mut size, known, world.table.truncations);
                 world.hosts[host].memory.size = size;
                 let snapshot = world.masters[m].snapshot(world.hosts[host].memory.size);
                 world.hosts[number].role = Role::Reopened(snapshot);

@@ -197,8 +197,8 @@ impl Master {
         }
     }
 
-    pub(super) fn raise_again(&self, memory_size: &mut u64, known: Known) {
-        if known.counts_for(self.truncations, u64::from(self.term) * TERM) {
+    pub(super) fn raise_again(&self, memory_size: &mut u64, known: Known, recorded: u64) {
+        if known.counts_for(self.truncations, u64::from(self.term) * TERM, recorded) {
             *memory_size = known.size_bytes.max(*memory_size);
         }
     }

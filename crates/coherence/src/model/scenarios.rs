@@ -300,6 +300,14 @@ fn marks_handed_over_before_writers_are_out_are_found() {
     assert!(found_without(Safeguard::Drain, &PLAIN).0.contains("lands in a place"));
 }
 
+/// It did: what a host knew before a truncation made the file long again under the next master, which does not truncate it a second time.
+#[test]
+fn a_size_from_before_a_truncation_is_found() {
+    let scenario = Scenario { moves: 0, truncates: true, writer: None, faults: NEXT_MASTER, ..PLAIN };
+    let (fault, _) = found_without(Safeguard::Heard, &scenario);
+    assert!(fault.contains("size"), "{fault}");
+}
+
 /// It did: a repeated question for the marks took those that nobody had asked for yet, and a repeated unseal let writers in during the commit.
 #[test]
 fn a_step_that_comes_twice_is_found() {

@@ -311,6 +311,10 @@ pub(super) struct Table {
     pub(super) discards: u8,
     pub(super) size: u64,
     pub(super) is_truncating: bool,
+    /// The truncation has taken effect.
+    pub(super) is_truncated: bool,
+    /// As a master counts them: as of the last one.
+    pub(super) truncations: u64,
     pub(super) hosts: [bool; HOSTS],
     pub(super) shut_out: [bool; HOSTS],
 }
@@ -365,6 +369,8 @@ impl World {
             discards: 0,
             size: 2,
             is_truncating: false,
+            is_truncated: false,
+            truncations: 0,
             hosts: [true; HOSTS],
             shut_out: [false; HOSTS],
         };

@@ -1,7 +1,7 @@
 //! Unlink, rename and exchange of managed names: said to the broker before they are made, and what became of them after.
 
 use super::connection::Connection;
-use super::{Client, ClientError, Core, now, sleep};
+use super::{Client, ClientError, Core, now, random_number, sleep};
 use crate::descriptors::Descriptor;
 use crate::entry::DirectoryEntry;
 use crate::protocol::{Event, NameCall, Refusal, Request};
@@ -126,10 +126,7 @@ impl Client {
     /// others take too long, [`Refusal::NotPermitted`] to who may not change the names; otherwise
     /// those of [`Client::request`].
     pub fn begin_name_change(&self, change: &NameChange<'_>) -> Result<BegunChange, ClientError> {
-        let mut number = [0; 8];
-        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())
-            .map_err(|source| ClientError::Os { action: "choosing a number", source })?;
-        let number = u64::from_ne_bytes(number);
+        let number = random_number()?;
         let request = Request::BeginNameChange {
             number,
             call: change.call,

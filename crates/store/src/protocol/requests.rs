@@ -94,6 +94,8 @@ pub enum Request {
         file: FileId,
         /// The size to be.
         size_bytes: u64,
+        /// By chance, the same when it is asked for again: where hosts share the file, the next master knows by it what the last one did. 0: it is asked for once.
+        number: u64,
     },
     /// Truncate the objects to the size after a write that failed in the middle: a later write beyond the size must leave a hole of
     /// zeros. Needs a file opened for writing.

@@ -223,7 +223,11 @@ impl World {
     }
 
     fn truncate(&self, size_bytes: u64) -> Result<(), Refusal> {
-        let request = Request::Truncate { file: self.file, size_bytes };
+        self.truncate_by(0, size_bytes)
+    }
+
+    fn truncate_by(&self, number: u64, size_bytes: u64) -> Result<(), Refusal> {
+        let request = Request::Truncate { file: self.file, size_bytes, number };
         match self.broker.core.answer(&self.connection, request, Vec::new()).0 {
             Reply::Refused(refusal) => Err(refusal),
             _ => Ok(()),
@@ -312,6 +316,47 @@ fn a_file_stays_shut_until_the_table_says_that_its_truncation_is_over() {
     world.is_well_again();
     wait_until("it stays shut", || world.stands() == (NEW_SIZE, false, None));
     assert!(world.managed.control.regions().is_absent(RegionIndex(2)));
+}
+
+/// Its client heard no answer. What others wrote since, and were told so, stays.
+#[test]
+fn a_truncation_that_is_asked_for_again_takes_effect_once() {
+    let world = World::new();
+    let writes_to = |end| world.managed.extent.extend_to(end);
+    let record = || world.broker.core.context().table().file(world.file).unwrap().unwrap();
+    for (number, size_bytes) in [(7, NEW_SIZE), (8, OLD_SIZE)] {
+        world.truncate_by(number, size_bytes).unwrap();
+        assert_eq!(world.stands(), (size_bytes, false, None), "shorter, and longer");
+        assert_eq!(record().size_bytes, size_bytes, "also for the next master");
+        writes_to(size_bytes + 1000);
+        world.truncate_by(number, size_bytes).unwrap();
+        assert_eq!(world.stands(), (size_bytes + 1000, false, None));
+    }
+    let truncations = record().truncations;
+    world.truncate_by(9, NEW_SIZE).unwrap();
+    assert_eq!(world.stands(), (NEW_SIZE, false, None), "another one");
+    assert_eq!((record().truncation_numbers, record().truncations), (vec![7, 8, 9], truncations + 1));
+    for number in 100..120 {
+        world.truncate_by(number, NEW_SIZE + number).unwrap();
+    }
+    assert_eq!(record().truncation_numbers, (104..120).collect::<Vec<_>>());
+}
+
+/// Whoever does what is recorded knows who asked for it.
+#[test]
+fn a_truncation_whose_end_is_not_recorded_is_known_when_it_is_asked_for_again() {
+    let world = World::new();
+    world.plan("truncate: objects truncated", Happens::Lost, Happens::Lost);
+    world.truncate_by(7, NEW_SIZE).unwrap_err();
+    let record = || world.broker.core.context().table().file(world.file).unwrap().unwrap();
+    assert_eq!((record().truncating_number, record().truncation_numbers), (Some(7), Vec::new()));
+    assert!(record().truncations > 0, "sizes from before count no more");
+    world.is_well_again();
+    wait_until("it stays shut", || world.stands() == (NEW_SIZE, false, None));
+    world.managed.extent.extend_to(OLD_SIZE);
+    world.truncate_by(7, NEW_SIZE).unwrap();
+    assert_eq!(world.stands(), (OLD_SIZE, false, None));
+    assert_eq!((record().truncating_number, record().truncation_numbers), (None, vec![7]));
 }
 
 const COMMIT: &str = "move: before the commit";

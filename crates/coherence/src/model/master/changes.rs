@@ -41,8 +41,10 @@ impl World {
         }
         let memory = &mut self.hosts[host].memory;
         memory.word = Some((place, Motion::Still));
-        memory.size = if is_open { memory.size.max(self.table.size) } else { self.table.size };
         let was_shut = std::mem::take(&mut memory.is_shut);
+        let is_known = is_open && (memory.truncations >= self.table.truncations || !was_shut);
+        memory.size = if is_known { memory.size.max(self.table.size) } else { self.table.size };
+        memory.truncations = self.masters[m].truncations;
         if self.table.is_truncating && (was_shut || !is_open) {
             for act in Truncating::recorded() {
                 self.take(m, act);
@@ -103,7 +105,9 @@ impl World {
             _ => stopping::Outcome::Done,
         };
         truncation.at = match truncation.at {
-            At::Stopping(stopping::Act::Refuse) => self.resume(m),
+            At::Stopping(stopping::Act::Refuse) => self.resume(m, true),
+            // A master before did it, and could not say so.
+            At::Stopping(stopping::Act::Change) if self.table.is_truncated => self.resume(m, false),
             At::Stopping(stopping::Act::Change) => {
                 let mut left = Truncating::new();
                 left.next().map_or(truncation.at, |act| At::Truncating { act, left })
@@ -116,7 +120,7 @@ impl World {
                 }
                 match left.next() {
                     Some(act) => At::Truncating { act, left },
-                    None => self.resume(m),
+                    None => self.resume(m, false),
                 }
             }
             At::Resuming { is_refused } => {
@@ -145,7 +149,11 @@ impl World {
         let is_master = self.is_master(m);
         match act {
             truncating::Act::EndMoves => self.abandon(m),
-            truncating::Act::Record => self.table.is_truncating |= is_master,
+            truncating::Act::Record if is_master => {
+                self.table.is_truncating = true;
+                self.table.truncations = self.masters[m].truncations + 1;
+            }
+            truncating::Act::Record => {}
             truncating::Act::Remove => {
                 self.history.is_effective = true;
                 let place = usize::from(self.masters[m].place);
@@ -157,21 +165,26 @@ impl World {
             }
             truncating::Act::SetSize => {
                 self.masters[m].truncations += 1;
-                self.memory_of(m).size = 1;
+                let truncations = self.masters[m].truncations;
+                let memory = self.memory_of(m);
+                (memory.size, memory.truncations) = (1, truncations);
             }
-            truncating::Act::Forget if is_master => (self.table.is_truncating, self.table.size) = (false, 1),
+            truncating::Act::Forget if is_master => {
+                let truncations = self.masters[m].truncations;
+                (self.table.is_truncating, self.table.size) = (false, 1);
+                (self.table.is_truncated, self.table.truncations) = (true, truncations);
+            }
             truncating::Act::Forget => {}
         }
         is_master || !matches!(act, truncating::Act::Record | truncating::Act::Forget)
     }
 
-    fn resume(&mut self, m: usize) -> At {
+    fn resume(&mut self, m: usize, is_refused: bool) -> At {
         self.memory_of(m).is_shut = false;
         let size_bytes = self.memory_of(m).size;
         let master = &self.masters[m];
         let known = Known { size_bytes, truncations: master.truncations };
         // Unless a master before did it, and could not say so.
-        let is_refused = !matches!(master.truncation, Some(Truncation { at: At::Truncating { .. }, .. }));
         if is_refused && !self.history.is_effective {
             self.history.truncation_begun = false;
         }
