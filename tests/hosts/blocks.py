@@ -149,7 +149,12 @@ class Block:
             if at <= start + first and found[first : last + 1] == written[start + first - at : start + last + 1 - at]:
                 what += f", of the last write but {age}, which began after {ended} truncations and ended when {begun} had begun,"
                 break
+        writes = [
+            f"{self.at + at} to {self.at + at + len(written) - 1} after {ended} truncations, with {begun} begun at its end"
+            for at, written, ended, begun in self.last_writes
+            if at <= start + last and start + first < at + len(written)
+        ]
         return (
             f"{len(places)} of the bytes {self.at + start + first} to {self.at + start + last} are {what} rather than {wanted}"
-            f" ({len(states)} states, {len(self.doubts)} writes in doubt)"
+            f" ({len(states)} states, {len(self.doubts)} writes in doubt; of the last {len(self.last_writes)} writes there: {'; '.join(writes) or 'none'})"
         )
