@@ -4,7 +4,7 @@
 //! is served by one thread at a time, in order, and any thread serves any. When a thread takes work and no other is idle, one
 //! more is started, so that slow requests on some files do not keep the others waiting; threads in excess end.
 //!
-//! To wake a thread on an idle processor takes longer than most requests. So after the answer to a client that asks again at once, the thread looks for the
+//! To wake a thread on an idle processor takes longer than most requests. So after the answer to a client that asks again at once, the thread polls for the
 //! next packet a little while before it arms the connection.
 
 use crate::connection::{Connection, End};
@@ -35,11 +35,11 @@ const MAX_THREADS: usize = 128;
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
 /// Packets of a connection that are taken one after the other, before those of others have their turn.
 const MAX_IN_A_ROW: usize = 16;
-/// So long the next packet of a client that asks again at once is looked for.
-const LOOKING: Duration = Duration::from_micros(50);
+/// So long the next packet of a client that asks again at once is polled for.
+const POLLING: Duration = Duration::from_micros(50);
 /// A packet that comes so soon after the last answer, with the waking of a thread in it, is one of a client that asks again at once.
 const AT_ONCE: Duration = Duration::from_micros(150);
-/// How often files whose users may have died unheard are looked at.
+/// How often files whose users may have died unheard are polled at.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 type Received = Result<(Request, Vec<OwnedFd>), PacketError>;
@@ -53,8 +53,8 @@ struct Shared {
     next: AtomicU64,
     stopping: AtomicBool,
     idle: AtomicUsize,
-    /// A thread looks for a packet: one at a time, the others leave their processors to programs.
-    looking: AtomicBool,
+    /// A thread polls for a packet: one at a time, the others leave their processors to programs.
+    polling: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -83,7 +83,7 @@ impl Service {
             next: AtomicU64::new(FIRST_CONNECTION),
             stopping: AtomicBool::new(false),
             idle: AtomicUsize::new(0),
-            looking: AtomicBool::new(false),
+            polling: AtomicBool::new(false),
             threads: Mutex::default(),
         });
         let sweeping = Arc::clone(&shared);
@@ -223,8 +223,8 @@ impl Shared {
             if !ending.lives || left == 0 || self.stopping.load(Ordering::SeqCst) {
                 return;
             }
-            let looked = if asks_at_once { self.look(&connection, buffer) } else { None };
-            let Some(next) = looked.or_else(|| packet::receive_now(socket_of(&connection), buffer)) else {
+            let polled = if asks_at_once { self.poll(&connection, buffer) } else { None };
+            let Some(next) = polled.or_else(|| packet::receive_now(socket_of(&connection), buffer)) else {
                 if asks_at_once {
                     // Looked for in vain: not again before a packet has come at once.
                     *guard(&connection.served) = None;
@@ -237,14 +237,14 @@ impl Shared {
     }
 
     /// The next packet of the connection, if it comes soon.
-    fn look(&self, connection: &Connection, buffer: &mut packet::Buffer) -> Option<Received> {
-        if self.looking.swap(true, Ordering::SeqCst) {
+    fn poll(&self, connection: &Connection, buffer: &mut packet::Buffer) -> Option<Received> {
+        if self.polling.swap(true, Ordering::SeqCst) {
             return None;
         }
         let begun = Instant::now();
         let next = loop {
             match packet::receive_now(socket_of(connection), buffer) {
-                None if begun.elapsed() < LOOKING => {
+                None if begun.elapsed() < POLLING => {
                     self.core.in_spare_time();
                     // The client may be waiting for this processor.
                     rustix::thread::sched_yield();
@@ -252,7 +252,7 @@ impl Shared {
                 next => break next,
             }
         };
-        self.looking.store(false, Ordering::SeqCst);
+        self.polling.store(false, Ordering::SeqCst);
         next
     }
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 /// The broker's socket, in `run/` of the state directory.
 pub const SOCKET_NAME: &str = "broker.sock";
 
-/// So long an answer is looked for before its requester sleeps. Most come within it, and to fall asleep and be woken on an idle processor takes longer than
+/// So long an answer is polled for before its requester sleeps. Most come within it, and to fall asleep and be woken on an idle processor takes longer than
 /// most requests.
-const LOOKING: Duration = Duration::from_micros(100);
+const POLLING: Duration = Duration::from_micros(100);
 /// Answers waited for asleep after one that did not come within that time: the broker is busy, or shares a processor with this process.
 const ASLEEP_AFTER_A_MISS: u32 = 15;
 
@@ -65,7 +65,7 @@ impl Connection {
             self.asleep = left;
             return packet::receive(&self.socket, &mut self.buffer);
         }
-        let until = now() + LOOKING;
+        let until = now() + POLLING;
         loop {
             if let Some(received) = packet::receive_now(&self.socket, &mut self.buffer) {
                 return received;
@@ -87,15 +87,17 @@ impl Connection {
     /// The answers to the greeting and to what is asked along with it, which a refused greeting leaves open.
     pub(super) fn hello(&mut self, along: Option<&Request>) -> Result<(Answer, Option<Answer>), PacketError> {
         packet::send(&self.socket, &Request::Hello { version: PROTOCOL_VERSION }, &[])?;
-        if let Some(request) = along {
-            packet::send(&self.socket, request, &[])?;
-        }
-        let welcome = self.receive()?;
+        let asked = along.map(|request| packet::send(&self.socket, request, &[]));
+        let welcome = match self.receive() {
+            // A broker that refuses the greeting may close with the other request unheard. What it said comes after the error.
+            Err(PacketError::Closed) if asked.is_some() => self.receive()?,
+            received => received?,
+        };
         // The broker had to take the connection first.
         self.asleep = 0;
         let answer = match &welcome.reply {
             Reply::Refused(_) => None,
-            _ => along.map(|_| self.receive()).transpose()?,
+            _ => asked.map(|asked| asked.and_then(|()| self.receive())).transpose()?,
         };
         Ok((welcome, answer))
     }
