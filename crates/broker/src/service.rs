@@ -39,7 +39,7 @@ const MAX_IN_A_ROW: usize = 16;
 const POLLING: Duration = Duration::from_micros(50);
 /// A packet that comes so soon after the last answer, with the waking of a thread in it, is one of a client that asks again at once.
 const AT_ONCE: Duration = Duration::from_micros(150);
-/// How often files whose users may have died unheard are polled at.
+/// How often files whose users may have died unheard are looked at.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 type Received = Result<(Request, Vec<OwnedFd>), PacketError>;
