@@ -83,7 +83,12 @@ impl Loader {
             Some(memory) => memory,
             None => {
                 let last = regions.keys().next_back().map_or(0, |region| region.0 + 1);
-                self.memory.build(file, &record, last)?.0
+                let memory = self.memory.build(file, &record, last)?.0;
+                if record.truncating_to_bytes.is_some() {
+                    // Who tries again, should this fail, is to find that the cut is not done.
+                    memory.0.gate().shut();
+                }
+                memory
             }
         };
         if self.context.is_shared() {

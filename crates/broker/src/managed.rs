@@ -70,9 +70,10 @@ impl Managed {
         }
     }
 
-    /// Cuts and recalls are numbered from here on.
+    /// Cuts and recalls are numbered from here on, cuts from the last one if this master has cut the file before: a size that hosts know since then is not older.
     pub(crate) fn numbered_from(self, first: u64) -> Self {
-        self.truncations.store(first, SeqCst);
+        let last = guard(&self.inner).record.truncations;
+        self.truncations.store(first.max(last), SeqCst);
         self.recalls.store(first, SeqCst);
         self
     }

@@ -262,7 +262,8 @@ impl<'a> Rebuilding<'a> {
         if let Some(described) = described {
             record.size_bytes = described.size_bytes(held_bytes);
             record.truncating_to_bytes = None;
-            record = record.with_truncation(None);
+            // Whether it took effect is not known: asked for again, it does.
+            record.truncating_number = None;
             if described.damaged_lines > 0 {
                 let (path, count) = (&record.path, described.damaged_lines);
                 said.push(format!("{count} lines of the descriptions of {path} are damaged: compare it with a backup"));

@@ -311,7 +311,7 @@ impl Truncation {
     ) -> Result<Removed, Refusal> {
         let entries_truncated = self.write_back.truncate_entries(managed, inner, work, size_bytes);
         self.context.step("truncate: entries truncated");
-        self.describing.describe_truncation(managed, inner, size_bytes)?;
+        self.describing.describe_truncation(managed, inner, size_bytes).inspect_err(|_| self.keep_shut(managed))?;
         self.context.step("truncate: described");
         let count = inner.geometry().count_for(size_bytes);
         let regions = inner.regions.split_off(&RegionIndex(count));

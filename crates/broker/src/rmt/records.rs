@@ -124,7 +124,7 @@ pub struct FileRecord {
     /// The number by which a client asked for the truncation that may be unfinished, where hosts share the file.
     #[cbor(n(22), default)]
     pub truncating_number: Option<u64>,
-    /// Those of the last that took effect, at most 16, the latest last.
+    /// Those of the last that took effect, at most 64, the latest last.
     #[cbor(n(23), default)]
     pub truncation_numbers: Vec<u64>,
     /// The last truncation, as masters count them: a size that a host knew before says nothing.
@@ -133,7 +133,7 @@ pub struct FileRecord {
 }
 
 /// Truncations of a file whose numbers are kept. They follow each other, and the answer of one is on its way when the next begins.
-const TRUNCATIONS_KEPT: usize = 16;
+const TRUNCATIONS_KEPT: usize = 64;
 
 impl FileRecord {
     /// With the truncation of this number, or the unfinished one, among those that took effect.
