@@ -1,9 +1,12 @@
 //! Whether this process has another copy of this code: a redirected program with the Python module has two of it, and so has a redirected `stripewise`.
 //!
 //! Copies share the process's locks, so each has to know of the others' descriptors of tables of processes ([`crate::shared::processes`]). To look for
-//! them costs a tenth of a small program's start. The preload library, which is there before any other copy, need not look: it defines a C function that
+//! them takes calls for every open descriptor. The preload library, which is there before any other copy, need not look: it defines a C function that
 //! every other copy calls before it opens a table.
 
+use crate::descriptors::open_numbers;
+use rustix::fd::{BorrowedFd, RawFd};
+use rustix::fs::OFlags;
 use std::ffi::{CStr, c_void};
 use std::sync::Once;
 use std::sync::atomic::AtomicBool;
@@ -42,7 +45,7 @@ pub fn note_other() {
 }
 
 /// Whether another copy may have opened a table of processes. A copy that is not called itself makes itself known by this.
-pub(crate) fn may_be() -> bool {
+fn may_be() -> bool {
     static CALLING: Once = Once::new();
     if IS_CALLED.load(SeqCst) {
         return HAS_OTHERS.load(SeqCst);
@@ -56,4 +59,25 @@ pub(crate) fn may_be() -> bool {
         }
     });
     true
+}
+
+/// Descriptors of a file in this process whose close ends locks, as far as this code or another copy of it may have made them.
+pub(crate) fn descriptors_of(file: (u64, u64)) -> rustix::io::Result<Vec<RawFd>> {
+    let numbers = if may_be() { open_numbers()? } else { Vec::new() };
+    Ok(numbers.into_iter().filter(|number| leads_to(*number, file)).collect())
+}
+
+/// Whether locks can be taken by the descriptor.
+pub(crate) fn permits_locks(number: RawFd) -> bool {
+    // SAFETY: looked at only; a number that is none is an error.
+    let flags = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(number) });
+    flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
+}
+
+/// Whether the number is a descriptor of this file whose close ends locks.
+pub(crate) fn leads_to(number: RawFd, file: (u64, u64)) -> bool {
+    // SAFETY: looked at only; a number that is none is an error.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::fs::fstat(descriptor).is_ok_and(|found| (found.st_dev, found.st_ino) == file)
+        && rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| !flags.contains(OFlags::PATH))
 }

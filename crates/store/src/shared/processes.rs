@@ -21,10 +21,9 @@
 use super::loads::{self, Loads};
 use super::map::{self, SharedMap};
 use super::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
-use crate::copies;
-use crate::descriptors::{self, Descriptor, open_numbers};
+use crate::copies::{descriptors_of, leads_to, permits_locks};
+use crate::descriptors::{self, Descriptor};
 use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use rustix::fs::OFlags;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64};
 use stripewise_layout::ServerId;
@@ -374,27 +373,6 @@ fn kept_of(table: (u64, u64), base: RawFd) -> rustix::io::Result<Option<Borrowed
         return Ok(None);
     };
     Ok(Some(kept(Descriptor::duplicate(borrowed(others), base)?.into_owned())))
-}
-
-/// Descriptors of the table in this process whose close ends locks, as far as this code or another copy of it may have made them.
-fn descriptors_of(table: (u64, u64)) -> rustix::io::Result<Vec<RawFd>> {
-    let numbers = if copies::may_be() { open_numbers()? } else { Vec::new() };
-    Ok(numbers.into_iter().filter(|number| leads_to(*number, table)).collect())
-}
-
-/// Whether locks can be taken by the descriptor.
-fn permits_locks(number: RawFd) -> bool {
-    // SAFETY: looked at only; a number that is none is an error.
-    let flags = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(number) });
-    flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
-}
-
-/// Whether the number is a descriptor of this file whose close ends locks.
-fn leads_to(number: RawFd, table: (u64, u64)) -> bool {
-    // SAFETY: as above.
-    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-    rustix::fs::fstat(descriptor).is_ok_and(|found| (found.st_dev, found.st_ino) == table)
-        && rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| !flags.contains(OFlags::PATH))
 }
 
 fn lock(descriptor: BorrowedFd<'_>, slot: u16) -> bool {
