@@ -27,6 +27,8 @@ const MIB: u64 = 1 << 20;
 const REGION: ByteCount = ByteCount(64 * MIB);
 const REGIONS: u64 = 24;
 const REQUESTS: u64 = 3_200;
+/// How far what is stated may be from what is simulated, as a share.
+const LIMIT: f64 = 0.10;
 
 /// Six disks that seek and two SSDs that have space for a third of the file each.
 fn lab() -> Lab {
@@ -51,9 +53,6 @@ fn site(kind: &str) -> Site {
     text += "[[pool]]\nname = \"all\"\ntargets = [\"hdd0..hdd5\", \"ssd0..ssd1\"]\n";
     Site::parse(&text, Path::new("site.toml"), &native::file_systems()).unwrap()
 }
-
-/// Position of [`Streams`] among the programs.
-const STREAMS: usize = 3;
 
 fn programs() -> Vec<Box<dyn Program>> {
     let write = RequestKind::Write(WriteClass::Direct);
@@ -123,8 +122,6 @@ struct Row {
     /// Time of the layouts that are set over that of the plan.
     stated: f64,
     simulated: f64,
-    /// How far they may be apart, as a share.
-    limit: f64,
 }
 
 /// Choices of targets that are simulated where the file system has the choice. Where a region is one chunk, its target is that of all of its requests, and times of choices
@@ -213,9 +210,6 @@ fn rows(lab: &Lab, policy: PolicyName, (number, program): (usize, &dyn Program))
                 true => (0..choices).map(of_choice).sum::<f64>() / choices as f64,
                 false => simulated(&|_, file| as_set(&file.layout, file.size_bytes)),
             },
-            // Streams over large units of a pool are predicted less well: processes that go from server to server in order wait less than the model says, and
-            // a process that stays on a disk for some requests finds its head where it left it, which the model says of whole regions only.
-            limit: if has_choice && number == STREAMS { 0.20 } else { 0.10 },
         }
     };
     native::names().into_iter().map(row).collect()
@@ -235,7 +229,7 @@ fn the_stated_loss_is_that_of_the_simulator_within_a_tenth() {
     for row in &rows {
         let error = row.stated / row.simulated - 1.0;
         println!("{}: {:.3} stated, {:.3} simulated, {error:+.3}", row.name, row.stated, row.simulated);
-        if error.abs() > row.limit {
+        if error.abs() > LIMIT {
             wrong.push(&row.name);
         }
     }

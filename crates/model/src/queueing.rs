@@ -9,6 +9,7 @@
 //! All here is pure and deterministic. `docs/equations.md` has the equations and their sources.
 
 mod demand;
+mod ending;
 mod mixture;
 mod network;
 mod streaming;
@@ -17,6 +18,7 @@ mod throughput;
 mod write_back;
 
 pub use demand::{Fork, Part, RequestDemand, ServerDemand, Splitting, Work, request_demand};
+pub use ending::ends_apart;
 pub use mixture::marching_share;
 pub use network::{Bottleneck, Network, Station};
 pub use streaming::{FOLLOWED_STREAMS, Streaming};

@@ -251,6 +251,40 @@ fn balanced_exponential_stations_are_solved_exactly() {
     }
 }
 
+/// Requests a second of processes that each go around all stations in the same turn, from station to station, with services as they come from `service_s`.
+fn rate_of_a_ring(stations: usize, processes: u32, mut service_s: impl FnMut(usize) -> f64) -> f64 {
+    let mut free = vec![0.0f64; stations];
+    let mut next: Vec<(f64, usize)> = (0..processes).map(|process| (0.0, process as usize * 3 % stations)).collect();
+    let (warm, requests) = (20_000, 100_000);
+    let mut begun_s = 0.0;
+    for number in 0..requests {
+        let (at, station) = next.iter_mut().min_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap();
+        if number == warm {
+            begun_s = *at;
+        }
+        free[*station] = free[*station].max(*at) + service_s(*station);
+        (*at, *station) = (free[*station], (*station + 1) % stations);
+    }
+    let ended_s = next.iter().map(|(at, _)| *at).fold(f64::INFINITY, f64::min);
+    f64::from(requests - warm) / (ended_s - begun_s)
+}
+
+#[test]
+fn a_ring_of_constant_services_reaches_the_bound() {
+    for (stations, processes) in [(8usize, 4u32), (8, 16), (5, 64)] {
+        let ring = rate_of_a_ring(stations, processes, |_| 2e-3);
+        let constant = balanced(stations, 2e-3, 0.0);
+        let found = constant.throughput_in_turn(processes, 0.0, 1.0);
+        assert!((found / ring - 1.0).abs() < 0.01, "{stations} stations, {processes} processes: {found}, not {ring}");
+        assert!(constant.throughput(processes, 0.0) < 0.97 * ring || processes == 64);
+        // Of exponential services the turn makes no difference.
+        let mut random = stripewise_layout::SplitMix64::new(u64::from(processes));
+        let ring = rate_of_a_ring(stations, processes, |_| -2e-3 * (1.0 - random.unit()).ln());
+        let found = balanced(stations, 2e-3, 1.0).throughput_in_turn(processes, 0.0, 1.0);
+        assert!((found / ring - 1.0).abs() < 0.02, "{stations} stations, {processes} processes: {found}, not {ring}");
+    }
+}
+
 #[test]
 fn large_populations_are_solved_in_longer_steps() {
     for (stations, processes) in [(16usize, 1_000u32), (1_000, 5_000), (1_000, 100_000)] {
@@ -303,12 +337,31 @@ fn requests_that_continue_pay_the_sequential_startup() {
         request_demand(&profile, &whole(0), class, streams, 4 * MIB).unloaded_s
     };
     let (sequential_s, random_s) = (1e-3 + 4096e-8, 10e-3 + 4096e-8);
-    let streams = |processes, adjoining| Streaming { processes, presence: 1.0, adjoining };
+    let streams = |processes, adjoining| Streaming { processes, presence: 1.0, touching: 1.0, adjoining };
     let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found}, not {expected}");
     close(mean_s(Order::Sequential, streams(8, 0.0)), sequential_s);
     close(mean_s(Order::Sequential, streams(9, 0.0)), random_s);
     close(mean_s(Order::Random, streams(8, 0.0)), random_s);
     close(mean_s(Order::Random, streams(32, 0.75)), 0.75 * sequential_s + 0.25 * random_s);
+}
+
+#[test]
+fn processes_that_stay_meet_those_only_who_are_there() {
+    let mut profile = profile(&[(10e-3, 1e-8); 2], 0.0, 0.0);
+    profile.servers.iter_mut().for_each(|server| server.read_sequential.alpha_s = 1e-3);
+    // Everybody has been on the disk when a process comes back to it, and hardly anybody is there while it stays.
+    let streams = Streaming { processes: 32, presence: 1.0, touching: 0.01, adjoining: 0.0 };
+    let startup_s = |stripe_bytes: u64, streams| {
+        let class = AccessClass { kind: Direction::Read.into(), request_bytes: MIB, order: Order::Sequential };
+        let over_both = layout([(0, stripe_bytes), (1, stripe_bytes)]);
+        request_demand(&profile, &over_both, class, streams, 64 * MIB).unloaded_s - MIB as f64 * 1e-8
+    };
+    for (stripe_bytes, staying) in [(MIB, 0.0), (4 * MIB, 0.75), (16 * MIB, 15.0 / 16.0)] {
+        let expected = staying * 1e-3 + (1.0 - staying) * 10e-3;
+        let found = startup_s(stripe_bytes, streams);
+        assert!((found / expected - 1.0).abs() < 1e-6, "{stripe_bytes}: {found}, not {expected}");
+        assert!((startup_s(stripe_bytes, Streaming { touching: 1.0, ..streams }) / 10e-3 - 1.0).abs() < 1e-9);
+    }
 }
 
 fn any_layout() -> impl Strategy<Value = Layout> {
@@ -332,7 +385,7 @@ proptest! {
             let line = Line { alpha_s: 1e-4, ..server.write_random };
             server.buffered_write = Some(OrderedLines { sequential: Line { alpha_s: 0.0, ..line }, random: line });
         }
-        let streams = Streaming { processes: 32, presence: 0.25, adjoining };
+        let streams = Streaming { processes: 32, presence: 0.5, touching: 0.2, adjoining };
         let empty = || Tally::new(&profile, &[streams; 6], region_bytes);
         let mut tallies = [empty(), empty()];
         let mut expected = [Network::new(6), Network::new(6), Network::new(6)];

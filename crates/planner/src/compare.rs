@@ -4,7 +4,7 @@ use crate::capacity::Ledger;
 use crate::moves::moves_between;
 use crate::plan::{Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Verdict, pattern_of};
 use crate::policy::{FileChoice, Optimum, PolicyName, Replica, Replicas, Task, region_bytes};
-use crate::predict::{Prediction, PredictionSum};
+use crate::predict::{Laid, Prediction, PredictionSum};
 use crate::promises;
 use crate::request::{PlanRequest, RequestError};
 use crate::verdict::verdict;
@@ -76,7 +76,7 @@ pub fn compare(request: &PlanRequest<'_>, policies: &[PolicyName]) -> Result<Com
     })
 }
 
-/// What the request's files are predicted to do all together where each has one placement for the whole run, in the order of the files.
+/// What the request's files are predicted to do all together where each lies in one place for the whole run, in the order of the files.
 ///
 /// # Errors
 ///
@@ -85,14 +85,14 @@ pub fn compare(request: &PlanRequest<'_>, policies: &[PolicyName]) -> Result<Com
 /// # Panics
 ///
 /// If a placement has servers that the cluster lacks.
-pub fn predict_placements(request: &PlanRequest<'_>, placements: &[Placement]) -> Result<Prediction, RequestError> {
+pub fn predict_laid(request: &PlanRequest<'_>, laid: &[Laid]) -> Result<Prediction, RequestError> {
     request.check()?;
     let capacity = request.capacity();
     let task = Task::new(request, &capacity);
     let mut sum = PredictionSum::new(request.profile);
-    for (file, placement) in request.files.iter().zip(placements) {
+    for (file, laid) in request.files.iter().zip(laid) {
         for (number, window) in file.windows.iter().enumerate() {
-            sum.add(placement, file, window, task.windows[number]);
+            sum.add_laid(laid, file, window, task.windows[number]);
         }
     }
     Ok(sum.finish())

@@ -26,7 +26,7 @@ mod sources;
 mod verdict;
 
 pub use capacity::Capacity;
-pub use compare::{Comparison, ComparisonRow, compare, plan, predict_placements, recommended};
+pub use compare::{Comparison, ComparisonRow, compare, plan, predict_laid, recommended};
 pub use map::{RegionSpan, layout_text, region_map, segment_list};
 pub use moves::{Move, MoveKind};
 pub use plan::{
@@ -35,7 +35,7 @@ pub use plan::{
 };
 pub use policy::online::{Guess, History, OnlineStep, OnlineWindow, online_step, online_step_by};
 pub use policy::{About, Optimum, PolicyName, Replica, ServerPrices, Source, UnknownPolicy, reference, region_bytes};
-pub use predict::{MODEL_SPREAD, Prediction, Throughput, predict, within};
+pub use predict::{Laid, MODEL_SPREAD, Prediction, Throughput, predict, within};
 pub use render::{comparison_text, headline_text, plan_text};
 pub use request::{MAX_REGIONS, Online, PlanOptions, PlanRequest, RequestError};
 pub use sources::{InputPaths, PlanKey, PlannedProgram, Sources};

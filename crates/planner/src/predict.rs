@@ -8,15 +8,20 @@
 //! The spread is that of the fitted lines, weighted by device time, times the share of device time in all service time, that of the model, and
 //! that of a sample as small as the traced requests are. No prediction is without one.
 
+mod counting;
+mod in_order;
+
 use crate::served::Served;
+use counting::{LayoutCounts, counts_by_layout};
+use in_order::{Drawn, Presence};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use stripewise_layout::{Direction, Layout, Placement};
+use stripewise_layout::{Direction, Placement};
 use stripewise_model::queueing::{self, Bottleneck, KINDS, Network, Side, Streaming, Tally, marching_share};
 use stripewise_model::{Concurrency, Profile};
-use stripewise_trace::{AccessClass, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+use stripewise_trace::{AccessClass, Company, FileAccess, Slices, WindowAccess};
 
 /// Layouts of one tally, at least: tallies are made side by side and merged in order.
 const LAYOUTS_PER_TALLY: usize = 16;
@@ -139,6 +144,8 @@ impl DirectionSum {
 /// The requests of one file in one window.
 struct FileSum<'a> {
     region_bytes: u64,
+    /// See [`Laid::run_bytes`].
+    run_bytes: u64,
     company: Company,
     /// Processes that access the file at a time: at least those of its busiest region, at most all of its own, or where these
     /// are not known those of all its regions together.
@@ -149,19 +156,25 @@ struct FileSum<'a> {
     counts: Vec<LayoutCounts<'a>>,
 }
 
-/// A layout's requests.
-struct LayoutCounts<'a> {
-    layout: &'a Layout,
-    /// As counted.
-    traced: Vec<(AccessClass, u64)>,
-    /// As the servers see them ([`Served`]); classes of one size stand together.
-    served: Vec<(AccessClass, f64)>,
-}
-
 /// All files in one window.
 struct WindowSum<'a> {
     processes: u32,
     files: Vec<FileSum<'a>>,
+}
+
+/// Where a file lies.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Laid {
+    /// Which bytes of each region lie on which servers.
+    pub placement: Placement,
+    /// No more bytes than this lie one behind the other on a server: stripes that are longer stand for several of the region. `None`: stripes are what they say.
+    pub run_bytes: Option<u64>,
+}
+
+impl From<Placement> for Laid {
+    fn from(placement: Placement) -> Self {
+        Self { placement, run_bytes: None }
+    }
 }
 
 /// The station that sets the pace.
@@ -182,13 +195,25 @@ struct Mix {
     /// Device seconds times the spread of their lines, and all service seconds.
     spread_s: f64,
     service_s: f64,
+    /// Requests whose processes go around the servers in turn.
+    in_turn: f64,
+    drawn: Drawn,
 }
 
 impl Mix {
     fn new(direction: Direction, servers: usize) -> Self {
         let sum = DirectionSum::default();
         let (network, written_back) = (Network::new(servers), Network::new(servers));
-        Self { direction, sum, network, written_back, spread_s: 0.0, service_s: 0.0 }
+        Self {
+            direction,
+            sum,
+            network,
+            written_back,
+            spread_s: 0.0,
+            service_s: 0.0,
+            in_turn: 0.0,
+            drawn: Drawn::default(),
+        }
     }
 
     fn count(&mut self, (class, count): &(AccessClass, u64)) {
@@ -217,7 +242,14 @@ impl Mix {
     }
 
     fn finish(mut self, processes: u32) -> DirectionSum {
-        self.sum.time_s += self.network.requests() / self.network.throughput(processes, 0.0) + self.drain_s();
+        let requests = self.network.requests();
+        let share = |of: f64| if requests > 0.0 { of / requests } else { 0.0 };
+        let rate = self.network.throughput_in_turn(processes, 0.0, share(self.in_turn));
+        let apart = match self.drawn.stays > 0.0 {
+            true => queueing::ends_apart(&self.network, processes, self.drawn.stays / f64::from(processes.max(1))),
+            false => 1.0,
+        };
+        self.sum.time_s += requests / rate * (1.0 + share(self.drawn.requests) * (apart - 1.0)) + self.drain_s();
         let lines_spread = if self.service_s > 0.0 { self.spread_s / self.service_s } else { 0.0 };
         self.sum.spread_time_s = self.sum.time_s * lines_spread.hypot(MODEL_SPREAD);
         self.sum
@@ -244,6 +276,27 @@ impl<'a> PredictionSum<'a> {
         window: &WindowAccess,
         concurrency: Concurrency,
     ) {
+        self.add_in_runs((placement, u64::MAX), access, window, concurrency);
+    }
+
+    /// The same of a file that lies so.
+    pub(crate) fn add_laid(
+        &mut self,
+        laid: &'a Laid,
+        access: &FileAccess,
+        window: &WindowAccess,
+        concurrency: Concurrency,
+    ) {
+        self.add_in_runs((&laid.placement, laid.run_bytes.unwrap_or(u64::MAX)), access, window, concurrency);
+    }
+
+    fn add_in_runs(
+        &mut self,
+        (placement, run_bytes): (&'a Placement, u64),
+        access: &FileAccess,
+        window: &WindowAccess,
+        concurrency: Concurrency,
+    ) {
         if window.regions.is_empty() {
             return;
         }
@@ -259,6 +312,7 @@ impl<'a> PredictionSum<'a> {
         let counts = counts_of(&served);
         sum.files.push(FileSum {
             region_bytes: access.region_size.0,
+            run_bytes,
             company: window.company,
             processes: {
                 let of_regions = || window.regions.iter().map(|region| region.processes.max(1));
@@ -321,56 +375,6 @@ fn busiest_s(network: &Network) -> f64 {
     network.bottleneck().map_or(0.0, |found| found.demand_s * network.requests())
 }
 
-/// Requests are first counted per layout and class, so that each pair is costed once.
-fn counts_by_layout<'a>(
-    placement: &'a Placement,
-    access: &FileAccess,
-    window: &WindowAccess,
-    served: &Served<'_>,
-) -> Vec<LayoutCounts<'a>> {
-    let classes = access.classes.len();
-    let mut counts = vec![0u64; placement.layouts.len() * classes];
-    let mut written_back: Vec<BTreeMap<AccessClass, f64>> = vec![BTreeMap::new(); placement.layouts.len()];
-    let mut runs = placement.runs.iter();
-    let mut before: Option<(&RegionAccess, u32)> = None;
-    let (mut run_end, mut layout) = (0u64, placement.beyond);
-    for region in &window.regions {
-        while run_end <= u64::from(region.region.0) {
-            match runs.next() {
-                Some(run) => {
-                    run_end += u64::from(run.regions);
-                    layout = run.layout;
-                }
-                None => (run_end, layout) = (u64::MAX, placement.beyond),
-            }
-        }
-        for (class, count) in &region.counts {
-            let sum = &mut counts[layout as usize * classes + usize::from(class.0)];
-            *sum = sum.saturating_add(*count);
-        }
-        if served.has_written_back() {
-            let is_next = |(known, of): &(&RegionAccess, u32)| known.region.0 + 1 == region.region.0 && *of == layout;
-            let behind = before.filter(is_next).map(|(known, _)| known);
-            before = Some((region, layout));
-            for (class, count) in served.requests(region, behind) {
-                *written_back[layout as usize].entry(class).or_insert(0.0) += count;
-            }
-        }
-    }
-    let rows = placement.layouts.iter().zip(counts.chunks(classes.max(1))).zip(written_back);
-    rows.filter_map(|((layout, row), written_back)| {
-        let pairs = access.classes.iter().copied().zip(row.iter().copied());
-        let traced: Vec<(AccessClass, u64)> = pairs.filter(|(_, count)| *count > 0).collect();
-        let mut served: Vec<(AccessClass, f64)> = match written_back.is_empty() {
-            true => traced.iter().map(|(class, count)| (*class, *count as f64)).collect(),
-            false => written_back.into_iter().collect(),
-        };
-        served.sort_by_key(|(class, _)| class.request_bytes);
-        (!traced.is_empty()).then_some(LayoutCounts { layout, traced, served })
-    })
-    .collect()
-}
-
 /// What the requests of some layouts ask for, and the seconds of reads and of writes while each region's are on their own.
 struct LayoutsSum<'a> {
     tally: Tally<'a>,
@@ -418,18 +422,19 @@ fn add_counts(tally: &mut Tally<'_>, counts: &LayoutCounts<'_>) {
 impl WindowSum<'_> {
     /// For every file and server, what the disk sees of order: the streams of all files that are accessed in the same slices meet there.
     fn streams(&self, servers: usize) -> Vec<Vec<Streaming>> {
-        let presences: Vec<Vec<f64>> = self.files.iter().map(|file| file.presence(servers)).collect();
+        let presences: Vec<Vec<Presence>> = self.files.iter().map(|file| file.presence(servers)).collect();
         let processes_of = self.processes_of_files();
         let meeting = |file: &FileSum<'_>, server: usize| {
-            let (mut processes, mut present) = (0.0, 0.0);
+            let (mut processes, mut present, mut touching) = (0.0, 0.0, 0.0);
             for ((other, presence), of_other) in self.files.iter().zip(&presences).zip(&processes_of) {
                 let shared = f64::from((file.slices.0 & other.slices.0).count_ones())
                     / f64::from(file.slices.0.count_ones().max(1));
                 processes += of_other * shared;
-                present += of_other * shared * presence[server];
+                present += of_other * shared * presence[server].lies;
+                touching += of_other * shared * presence[server].touched;
             }
-            let presence = if processes > 0.0 { present / processes } else { 0.0 };
-            Streaming::of(file.company, processes.round() as u32, presence)
+            let of_process = |sum: f64| if processes > 0.0 { sum / processes } else { 0.0 };
+            Streaming::of(file.company, processes.round() as u32, of_process(present), of_process(touching))
         };
         self.files.iter().map(|file| (0..servers).map(|server| meeting(file, server)).collect()).collect()
     }
@@ -479,7 +484,7 @@ impl WindowSum<'_> {
                 mixes[usize::from(counted.0.direction() == Direction::Write)].count(counted);
             }
             let together = together(file);
-            let empty = || Tally::new(profile, streams, file.region_bytes);
+            let empty = || Tally::new(profile, streams, file.region_bytes).in_runs_of(file.run_bytes);
             let per_tally = file.counts.len().div_ceil(TALLIES).max(LAYOUTS_PER_TALLY);
             let sums: Vec<LayoutsSum<'_>> = file
                 .counts
@@ -489,25 +494,13 @@ impl WindowSum<'_> {
             let Some(sum) = sums.into_iter().reduce(LayoutsSum::merge) else { continue };
             for (mix, own_s) in mixes.iter_mut().zip(sum.own_s) {
                 mix.add(&sum.tally, together, own_s);
+                let leaving = file.leaving(profile, mix.direction);
+                mix.in_turn += (1.0 - together) * leaving.in_turn;
+                mix.drawn.requests += (1.0 - together) * leaving.drawn.requests;
+                mix.drawn.stays += (1.0 - together) * leaving.drawn.stays;
             }
             sum.tally.add_load(load_s);
         }
         mixes
-    }
-}
-
-impl FileSum<'_> {
-    /// For every server, the share of the file's requests that go to regions which lie on it wholly or in part.
-    fn presence(&self, servers: usize) -> Vec<f64> {
-        let (mut presence, mut all) = (vec![0.0; servers], 0.0);
-        for counts in &self.counts {
-            let requests: f64 = counts.traced.iter().map(|(_, count)| *count as f64).sum();
-            all += requests;
-            for stripe in counts.layout.stripes() {
-                presence[usize::from(stripe.server.0)] += requests;
-            }
-        }
-        presence.iter_mut().for_each(|share| *share /= f64::max(all, 1.0));
-        presence
     }
 }

@@ -5,9 +5,9 @@ use crate::limits::{self, LimitError};
 use crate::paths::{OnPath as _, PathError};
 use crate::session::{PROFILE_FILE, Session, SessionError};
 use std::path::{Path, PathBuf};
-use stripewise_layout::{ByteCount, Cluster, Placement};
+use stripewise_layout::{ByteCount, Cluster};
 use stripewise_planner::{
-    Comparison, Gain, PlanError, PlanOptions, PlanRequest, PolicyName, RequestError, compare, predict_placements,
+    Comparison, Gain, Laid, PlanError, PlanOptions, PlanRequest, PolicyName, RequestError, compare, predict_laid,
 };
 use thiserror::Error;
 
@@ -105,8 +105,8 @@ pub fn plan(session: &Session, options: &PlanningOptions) -> Result<Planned, Pla
 fn what_is_open(comparison: &Comparison, other: &PlanRequest<'_>) -> Result<String, RequestError> {
     let Some(plan) = comparison.plans.first() else { return Ok(String::new()) };
     let default = compare(other, &[PolicyName::BASELINE])?.plans.swap_remove(0).predicted.total;
-    let placements: Vec<Placement> = plan.files.iter().map(|file| file.initial().clone()).collect();
-    let planned = predict_placements(other, &placements)?.total;
+    let laid: Vec<Laid> = plan.files.iter().map(|file| file.initial().clone().into()).collect();
+    let planned = predict_laid(other, &laid)?.total;
     Ok(format!(
         "the counters do not say how ranks share files: the gain of {} is {} if each has a part of its own, as planned, and {} if all go through them side by side",
         plan.policy,

@@ -128,6 +128,8 @@ pub struct Splitting {
     ends: Vec<(usize, f64)>,
     /// Of each of `servers`. Service is linear in bytes, so these are all that a class needs of them.
     pub(super) moments: Vec<Moments>,
+    /// Of each of `servers`, for [`Self::staying`].
+    passes: Vec<Pass>,
     /// Sets of servers that are touched together.
     pub(super) sets: Vec<TouchedSet>,
 }
@@ -155,6 +157,15 @@ impl Moments {
         let spread = if self.bytes > 0.0 { self.square_bytes * self.visits / (self.bytes * self.bytes) } else { 1.0 };
         Self { visits, bytes, square_bytes: bytes * bytes / visits * spread.max(1.0) }
     }
+}
+
+/// A process that goes through a cycle in order passes a server's stripe.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Pass {
+    /// Sub-requests meanwhile.
+    touches: f64,
+    /// Of the stripe.
+    bytes: u64,
 }
 
 /// The share of the samples that touch just these servers, and the mean bytes on each. Requests are contiguous, so a set is a run of the cycle.
@@ -289,7 +300,25 @@ impl Splitting {
             }
         }
         let servers = order.iter().map(|turn| usize::from(layout.stripes()[*turn].server.0)).collect();
-        Self { servers, parts, ends, moments, sets }
+        let pass = |(turn, of): (&usize, &Moments)| Pass {
+            touches: of.visits * cycle_bytes.min(region_bytes) as f64 / request_bytes as f64,
+            bytes: cutter.turns[*turn].1,
+        };
+        // On one server a process stays for as long as it is in the region, which is the same as coming to it.
+        let passes = match order.len() {
+            1 => vec![Pass { touches: 1.0, bytes: cycle_bytes }],
+            _ => order.iter().zip(&moments).map(pass).collect(),
+        };
+        Self { servers, parts, ends, moments, passes, sets }
+    }
+
+    /// Of each server in order, the share of its sub-requests, 0 to 1, that go where the one before them went, if a process goes through the region in order: all but the first
+    /// in each stripe, or in each run of `run_bytes` of it where what a layout has as one stripe lies in several places of the cycle.
+    pub(super) fn staying(&self, run_bytes: u64) -> impl Iterator<Item = f64> {
+        self.passes.iter().map(move |pass| {
+            let runs = (pass.bytes as f64 / run_bytes as f64).max(1.0);
+            if pass.touches > runs { 1.0 - runs / pass.touches } else { 0.0 }
+        })
     }
 
     /// The mean over the offsets of the longest sub-request, whose seconds are `line[0]` and `line[1]` for each byte; lines by position.
@@ -309,8 +338,11 @@ impl Splitting {
     /// The demand of one request of `class`, whose size must be that of the splitting. `streams` says of a server what its disk sees of order.
     #[must_use]
     pub fn demand(&self, profile: &Profile, class: AccessClass, streams: impl Fn(usize) -> Streaming) -> RequestDemand {
-        let cost = |server: &usize| SubRequestCost::of(profile, *server, class.kind, class.order, streams(*server));
-        let costs: Vec<SubRequestCost> = self.servers.iter().map(cost).collect();
+        let cost = |(server, staying): (&usize, f64)| {
+            let [coming, stays] = SubRequestCost::both(profile, *server, class.kind, class.order, streams(*server));
+            coming.mixed(&stays, staying)
+        };
+        let costs: Vec<SubRequestCost> = self.servers.iter().zip(self.staying(u64::MAX)).map(cost).collect();
         let lines: Vec<[f64; 2]> = costs.iter().map(SubRequestCost::alone).collect();
         let of_set = |set: &TouchedSet| {
             let part = |(at, bytes): &(u16, f64)| Part {
@@ -402,6 +434,19 @@ impl LineMoments {
         self.square[2] += share * s_per_byte * s_per_byte;
     }
 
+    /// Of processes that stay and are served in turn: as if a visit was served at a shared pace, where queues are those of exponential service whatever its length is.
+    fn take_turns(&mut self) {
+        self.square.iter_mut().for_each(|square| *square *= 2.0);
+    }
+
+    fn mixed(&self, other: &Self, share: f64) -> Self {
+        let mix = |own: f64, other: f64| own + share * (other - own);
+        Self {
+            mean: std::array::from_fn(|at| mix(self.mean[at], other.mean[at])),
+            square: std::array::from_fn(|at| mix(self.square[at], other.square[at])),
+        }
+    }
+
     fn mean_s(&self, bytes: f64) -> f64 {
         self.mean[0] + bytes * self.mean[1]
     }
@@ -417,15 +462,39 @@ impl LineMoments {
 }
 
 impl SubRequestCost {
-    pub(super) fn of(profile: &Profile, server: usize, kind: RequestKind, order: Order, streams: Streaming) -> Self {
+    /// Of processes that come from other servers, and of those that stay.
+    pub(super) fn both(
+        profile: &Profile,
+        server: usize,
+        kind: RequestKind,
+        order: Order,
+        streams: Streaming,
+    ) -> [Self; 2] {
+        let sorted = profile.sorted_share(kind, order);
+        let of = |continuing| Self::of(profile, server, kind, sorted.unwrap_or(continuing));
+        let [coming, mut staying] = [streams.continuing(order), streams.staying(order)].map(of);
+        if order == Order::Sequential {
+            staying.device.take_turns();
+            staying.link.take_turns();
+        }
+        [coming, staying]
+    }
+
+    /// `continuing`: share of the sub-requests that pay the sequential startup.
+    fn of(profile: &Profile, server: usize, kind: RequestKind, continuing: f64) -> Self {
         let (mut device, mut link) = (LineMoments::default(), LineMoments::default());
-        let continuing = profile.sorted_share(kind, order).unwrap_or_else(|| streams.continuing(order));
         for (order, share) in [(Order::Sequential, continuing), (Order::Random, 1.0 - continuing)] {
             let line = profile.servers[server].line(kind, order);
             device.add(share, line.alpha_s, line.beta_s_per_byte);
         }
         link.add(1.0, profile.network.e_s, profile.network.t_s_per_byte);
         Self { device, link, flushes: profile.servers[server].flush_wait_of(kind) }
+    }
+
+    /// With a share of the other's sub-requests in the place of its own.
+    pub(super) fn mixed(&self, other: &Self, share: f64) -> Self {
+        let (device, link) = (self.device.mixed(&other.device, share), self.link.mixed(&other.link, share));
+        Self { device, link, flushes: self.flushes }
     }
 
     /// Seconds without waiting: startup, and per byte.

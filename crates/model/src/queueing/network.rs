@@ -150,6 +150,24 @@ impl Network {
         (1.0 / busiest_s).min(f64::from(processes.max(1)) / (self.unloaded_s() + think_s))
     }
 
+    /// As [`Self::throughput`], where `in_turn`, 0 to 1, is the share of the requests whose processes go around the same servers in the same turn, each to one after
+    /// the other.
+    ///
+    /// Processes that are drawn to servers at random queue at some while others are idle. In a ring where service takes the same time each round, everybody finds the next server
+    /// free once the queues have formed, and the bound is reached; with exponential service the turn makes no difference (Jackson). Between the two we interpolate by the
+    /// squared variation at the bottleneck.
+    #[must_use]
+    pub fn throughput_in_turn(&self, processes: u32, think_s: f64, in_turn: f64) -> f64 {
+        let rate = self.throughput(processes, think_s);
+        let of_bottleneck = |found: Bottleneck| {
+            let demand = self.demands().find(|demand| demand.server == found.server)?;
+            let work = if found.station == Station::Device { demand.device } else { demand.link };
+            Some(work.squared_variation().min(1.0))
+        };
+        let Some(variation) = self.bottleneck().and_then(of_bottleneck) else { return rate };
+        rate + in_turn.clamp(0.0, 1.0) * (1.0 - variation) * (self.bound(processes, think_s) - rate).max(0.0)
+    }
+
     pub(super) fn forks(&self) -> impl Iterator<Item = (&[u32], &ForkSum)> {
         self.forks.iter().map(|(servers, sum)| (servers.as_slice(), sum))
     }

@@ -83,9 +83,10 @@ struct Forks {
 pub struct Tally<'a> {
     profile: &'a Profile,
     region_bytes: u64,
-    /// By server and kind.
-    costs: Vec<[SubRequestCost; KINDS]>,
-    moments: Vec<[Moments; KINDS]>,
+    run_bytes: u64,
+    /// By server and kind: of processes that come from other servers, and of those that stay.
+    costs: Vec<[[SubRequestCost; 2]; KINDS]>,
+    moments: Vec<[[Moments; 2]; KINDS]>,
     /// By [`kind`].
     sides: [Side; KINDS],
     requests: [f64; SIDES],
@@ -108,20 +109,27 @@ impl<'a> Tally<'a> {
     pub fn new(profile: &'a Profile, streams: &[Streaming], region_bytes: u64) -> Self {
         let of_server = |(server, streams): (usize, &Streaming)| {
             std::array::from_fn(|kind| {
-                SubRequestCost::of(profile, server, RequestKind::ALL[kind / 2], ORDERS[kind % 2], *streams)
+                SubRequestCost::both(profile, server, RequestKind::ALL[kind / 2], ORDERS[kind % 2], *streams)
             })
         };
         Self {
             profile,
             region_bytes,
+            run_bytes: u64::MAX,
             costs: streams.iter().enumerate().map(of_server).collect(),
-            moments: vec![[Moments::default(); KINDS]; streams.len()],
+            moments: vec![[[Moments::default(); 2]; KINDS]; streams.len()],
             sides: std::array::from_fn(|kind| Side::of(profile, RequestKind::ALL[kind / 2])),
             requests: [0.0; SIDES],
             unloaded_s: [0.0; SIDES],
             lists: Vec::new(),
             forks: Vec::new(),
         }
+    }
+
+    /// No more than `run_bytes` lie one behind the other on a server: what layouts have as one stripe lies in several places of their cycle.
+    #[must_use]
+    pub fn in_runs_of(self, run_bytes: u64) -> Self {
+        Self { run_bytes: run_bytes.max(1), ..self }
     }
 
     /// How many servers the profile has.
@@ -133,9 +141,11 @@ impl<'a> Tally<'a> {
     /// Adds requests of `request_bytes` on `layout`, so many of each [`kind`].
     pub fn add(&mut self, layout: &Layout, request_bytes: u64, counts: [f64; KINDS]) {
         let splitting = Splitting::of(layout, request_bytes, self.region_bytes);
-        for (server, moments) in splitting.servers.iter().zip(&splitting.moments) {
-            for (sum, count) in self.moments[*server].iter_mut().zip(counts) {
-                sum.add(count, moments);
+        let staying: Vec<f64> = splitting.staying(self.run_bytes).collect();
+        for ((server, moments), staying) in splitting.servers.iter().zip(&splitting.moments).zip(&staying) {
+            for ([coming, stay], count) in self.moments[*server].iter_mut().zip(counts) {
+                coming.add(count * (1.0 - staying), moments);
+                stay.add(count * staying, moments);
             }
         }
         let list = self.list(layout.stripes().iter().map(|stripe| stripe.server.0));
@@ -153,7 +163,10 @@ impl<'a> Tally<'a> {
             summed.resize(splitting.servers.len(), [0.0; 2]);
             for kind in (0..KINDS).filter(|kind| self.sides[*kind] == one && counts[*kind] > 0.0) {
                 lines.clear();
-                lines.extend(splitting.servers.iter().map(|server| self.costs[*server][kind].alone()));
+                lines.extend(splitting.servers.iter().zip(&staying).map(|(server, staying)| {
+                    let [coming, stay] = &self.costs[*server][kind];
+                    coming.mixed(stay, *staying).alone()
+                }));
                 self.unloaded_s[side] += counts[kind] * splitting.longest_s(&lines);
                 for (sum, [startup_s, s_per_byte]) in summed.iter_mut().zip(&lines) {
                     *sum = [sum[0] + counts[kind] * startup_s, sum[1] + counts[kind] * s_per_byte];
@@ -197,7 +210,9 @@ impl<'a> Tally<'a> {
     /// Adds all that another tally for the same profile, streams and region size has.
     pub fn merge(&mut self, other: &Self) {
         for (own, others) in self.moments.iter_mut().zip(&other.moments) {
-            own.iter_mut().zip(others).for_each(|(own, other)| own.add(1.0, other));
+            for (own, other) in own.as_flattened_mut().iter_mut().zip(others.as_flattened()) {
+                own.add(1.0, other);
+            }
         }
         for side in 0..SIDES {
             self.requests[side] += other.requests[side];
@@ -221,9 +236,11 @@ impl<'a> Tally<'a> {
             for request in RequestKind::ALL.into_iter().filter(|request| request.direction() == direction) {
                 for order in ORDERS {
                     let kind = kind(request, order);
-                    let device_s = costs[kind].device.summed(&moments[kind]).mean_s;
-                    sum.device_spread_s += device_s * server.line(request, order).deviation();
-                    sum.all_s += device_s + costs[kind].link.summed(&moments[kind]).mean_s;
+                    for (cost, moments) in costs[kind].iter().zip(&moments[kind]) {
+                        let device_s = cost.device.summed(moments).mean_s;
+                        sum.device_spread_s += device_s * server.line(request, order).deviation();
+                        sum.all_s += device_s + cost.link.summed(moments).mean_s;
+                    }
                 }
             }
         }
@@ -235,8 +252,10 @@ impl<'a> Tally<'a> {
         for ((load_s, server), moments) in load_s.iter_mut().zip(&self.profile.servers).zip(&self.moments) {
             for request in RequestKind::ALL {
                 for order in ORDERS {
-                    let (line, moments) = (server.line(request, order), &moments[kind(request, order)]);
-                    *load_s += moments.visits * line.alpha_s + moments.bytes * line.beta_s_per_byte;
+                    let line = server.line(request, order);
+                    for moments in &moments[kind(request, order)] {
+                        *load_s += moments.visits * line.alpha_s + moments.bytes * line.beta_s_per_byte;
+                    }
                 }
             }
         }
@@ -254,11 +273,11 @@ impl Network {
         self.unloaded_s += weight * tally.unloaded_s[side];
         for (sum, (costs, moments)) in self.sums.iter_mut().zip(tally.costs.iter().zip(&tally.moments)) {
             for kind in (0..KINDS).filter(|kind| tally.sides[*kind] == of) {
-                let (device, link) =
-                    (costs[kind].device.summed(&moments[kind]), costs[kind].link.summed(&moments[kind]));
-                let visits = moments[kind].visits;
-                let flushes = visits * costs[kind].flushes;
-                sum.add_sums(weight, &ServerDemand { server: sum.server, visits, device, link, flushes });
+                for (cost, moments) in costs[kind].iter().zip(&moments[kind]) {
+                    let (device, link) = (cost.device.summed(moments), cost.link.summed(moments));
+                    let (visits, flushes) = (moments.visits, moments.visits * cost.flushes);
+                    sum.add_sums(weight, &ServerDemand { server: sum.server, visits, device, link, flushes });
+                }
             }
         }
         for forks in tally.forks.iter().filter(|forks| forks.sums[side].requests > 0.0) {

@@ -4,10 +4,9 @@ use super::exported::{ExportError, ExportRequest, ExportedFile, Loss};
 use super::fit::renumbered;
 use super::whereabouts::{Whereabouts, drawings, mean};
 use crate::plan::Gain;
-use crate::predict::{PredictionSum, Throughput};
+use crate::predict::{Laid, PredictionSum, Throughput};
 use crate::request::{PlanOptions, PlanRequest};
 use crate::sources::{PlanKey, Sources};
-use stripewise_layout::Placement;
 use stripewise_model::{Concurrency, Profile};
 use stripewise_trace::FileAccess;
 
@@ -63,12 +62,12 @@ impl<'a> Predicting<'a> {
         if files.iter().all(|file| self.access(&file.path).is_none()) {
             return None;
         }
-        let planned_of = |file: &ExportedFile| -> Vec<(f64, Placement)> {
+        let planned_of = |file: &ExportedFile| -> Vec<(f64, Laid)> {
             let planned = request.plan.files.iter().find(|planned| planned.path == file.path);
             let windows = planned.into_iter().flat_map(|planned| &planned.windows);
-            windows.map(|window| (window.start_s, renumbered(&window.placement, numbers))).collect()
+            windows.map(|window| (window.start_s, renumbered(&window.placement, numbers).into())).collect()
         };
-        let planned: Vec<Vec<(f64, Placement)>> = files.iter().map(planned_of).collect();
+        let planned: Vec<Vec<(f64, Laid)>> = files.iter().map(planned_of).collect();
         let profile = &request.servers.profile;
         let ideal = self.total(profile, files, |file, start_s| {
             let begun = planned[file].partition_point(|(window_s, _)| *window_s <= start_s);
@@ -86,22 +85,22 @@ impl<'a> Predicting<'a> {
 
     /// The time of all files' accesses where each file lies as it is said.
     fn mean(&self, profile: &Profile, files: &[ExportedFile], lying: &[Whereabouts]) -> Throughput {
-        let of_drawing = |placements: Vec<Placement>| self.total(profile, files, |file, _| &placements[file]);
+        let of_drawing = |laid: Vec<Laid>| self.total(profile, files, |file, _| &laid[file]);
         mean(&drawings(lying).map(of_drawing).collect::<Vec<_>>())
     }
 
-    /// The time of all files' accesses, each file and window under the placement that `placement` gives for its number and start.
+    /// The time of all files' accesses, each file and window where `laid` says that it lies by its number and start.
     fn total<'p>(
         &self,
         profile: &'p Profile,
         files: &[ExportedFile],
-        placement: impl Fn(usize, f64) -> &'p Placement,
+        laid: impl Fn(usize, f64) -> &'p Laid,
     ) -> Throughput {
         let mut sum = PredictionSum::new(profile);
         for (number, file) in files.iter().enumerate() {
             let Some(access) = self.access(&file.path) else { continue };
             for (window, concurrency) in access.windows.iter().zip(&self.windows) {
-                sum.add(placement(number, window.start_s), access, window, *concurrency);
+                sum.add_laid(laid(number, window.start_s), access, window, *concurrency);
             }
         }
         sum.finish().total

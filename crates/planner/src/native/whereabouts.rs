@@ -7,7 +7,7 @@ use super::drawn::Objects;
 use super::exported::ExportedFile;
 use super::layout::NativeLayout;
 use super::lookup;
-use crate::predict::Throughput;
+use crate::predict::{Laid, Throughput};
 use crate::site::Site;
 use stripewise_layout::{ByteCount, Placement};
 
@@ -78,19 +78,20 @@ impl Whereabouts {
         }
     }
 
-    fn drawn(&self, drawing: u64) -> Placement {
+    fn drawn(&self, drawing: u64) -> Laid {
         match self {
-            Self::Known(placement) => placement.clone(),
-            Self::Chosen(Chosen { objects, targets, region_size, size_bytes, number }) => {
-                objects.draw(targets, *region_size, *size_bytes, drawing << 32 | *number as u64)
-            }
+            Self::Known(placement) => placement.clone().into(),
+            Self::Chosen(Chosen { objects, targets, region_size, size_bytes, number }) => Laid {
+                placement: objects.draw(targets, *region_size, *size_bytes, drawing << 32 | *number as u64),
+                run_bytes: Some(objects.unit_bytes),
+            },
         }
     }
 }
 
-/// Placements of the files in each drawing, one after the other, since those of large files are large; once where all are
+/// How the files lie in each drawing, one after the other, since those of large files are large; once where all are
 /// known. The same files give the same ones.
-pub fn drawings(files: &[Whereabouts]) -> impl Iterator<Item = Vec<Placement>> {
+pub fn drawings(files: &[Whereabouts]) -> impl Iterator<Item = Vec<Laid>> {
     let is_chosen = files.iter().any(|file| matches!(file, Whereabouts::Chosen(_)));
     let regions: u64 = files.iter().map(Whereabouts::drawn_regions).sum();
     let drawings = (DRAWN_REGIONS / regions.max(1)).clamp(*DRAWINGS.start(), *DRAWINGS.end());
@@ -136,8 +137,8 @@ mod tests {
         Site::parse(&table.to_string(), Path::new("site.toml"), &file_systems()).unwrap()
     }
 
-    fn targets(placements: &[Placement]) -> BTreeSet<usize> {
-        let layouts = placements.iter().flat_map(|placement| &placement.layouts);
+    fn targets(laid: &[Laid]) -> BTreeSet<usize> {
+        let layouts = laid.iter().flat_map(|laid| &laid.placement.layouts);
         layouts.flat_map(|layout| layout.stripes()).map(|stripe| usize::from(stripe.server.0)).collect()
     }
 
@@ -148,11 +149,11 @@ mod tests {
             let (pool, turns, _) = site.default_layout();
             assert!(pool.len() > 1 && turns == 1, "{fs}: {pool:?}");
             let file = [Whereabouts::by_default(&site, 0, REGION, 32 << 30)];
-            let drawn: Vec<Vec<Placement>> = drawings(&file).collect();
+            let drawn: Vec<Vec<Laid>> = drawings(&file).collect();
             assert!(DRAWINGS.contains(&(drawn.len() as u64)));
             assert!(drawn[0] != drawn[1] && drawn == drawings(&file).collect::<Vec<_>>());
-            for placements in drawn {
-                assert_eq!(targets(&placements), pool.iter().copied().collect(), "{fs}");
+            for laid in drawn {
+                assert_eq!(targets(&laid), pool.iter().copied().collect(), "{fs}");
             }
         }
     }
@@ -171,8 +172,8 @@ mod tests {
     fn where_the_layout_says_the_targets_nothing_is_drawn() {
         let site = site("lustre", "stripe_count = 2");
         let files = [0, 1].map(|number| Whereabouts::by_default(&site, number, REGION, 1 << 30));
-        let drawn: Vec<Vec<Placement>> = drawings(&files).collect();
-        let expected = [0, 1].map(|number| NativeLayout::site_default(&site, number).placement(REGION, 1 << 30));
+        let drawn: Vec<Vec<Laid>> = drawings(&files).collect();
+        let expected = [0, 1].map(|number| NativeLayout::site_default(&site, number).placement(REGION, 1 << 30).into());
         assert_eq!(drawn, [expected]);
     }
 }

@@ -2,12 +2,11 @@
 
 use serde::Serialize;
 use std::collections::HashMap;
-use stripewise_layout::Placement;
 use stripewise_layout::figures::duration;
 use stripewise_planner::native::{Export, ExportedFile, NativeLayout, Part, Turn, Whereabouts, drawings, mean};
 use stripewise_planner::site::Site;
 use stripewise_planner::{
-    Gain, Plan, PlanRequest, RequestError, Throughput, copying_seconds, predict_placements, within,
+    Gain, Laid, Plan, PlanRequest, RequestError, Throughput, copying_seconds, predict_laid, within,
 };
 use stripewise_trace::FileAccess;
 use stripewise_trace::darshan::LustreLayout;
@@ -206,7 +205,7 @@ fn of_lustre(site: &Site, layout: &LustreLayout, file: usize) -> Option<NativeLa
 
 /// The time of a case's accesses, by the drawings that exports are predicted by, so that both say the same of one layout.
 fn predicted(request: &PlanRequest<'_>, files: &[Whereabouts]) -> Result<Throughput, RequestError> {
-    let times = drawings(files).map(|placements| Ok(predict_placements(request, &placements)?.total));
+    let times = drawings(files).map(|laid| Ok(predict_laid(request, &laid)?.total));
     Ok(mean(&times.collect::<Result<Vec<_>, RequestError>>()?))
 }
 
@@ -251,13 +250,11 @@ pub(super) fn best(
 fn moving(variant: &Variant<'_>, advised: &[Whereabouts], exported: &Export) -> PredictedTime {
     let files = variant.request.files;
     let both: Vec<Whereabouts> = variant.now.files.iter().chain(advised).cloned().collect();
-    let of_drawing = |placements: Vec<Placement>| {
-        let (from, to) = placements.split_at(files.len());
-        let moved = files
-            .iter()
-            .zip(from)
-            .zip(to)
-            .filter_map(|((file, from), to)| Some((from, to, exported_file(exported, &file.path)?.size_bytes)));
+    let of_drawing = |laid: Vec<Laid>| {
+        let (from, to) = laid.split_at(files.len());
+        let moved = files.iter().zip(from).zip(to).filter_map(|((file, from), to)| {
+            Some((&from.placement, &to.placement, exported_file(exported, &file.path)?.size_bytes))
+        });
         let (time_s, spread) = copying_seconds(variant.request.profile, moved);
         Throughput { time_s, spread, ..Throughput::default() }
     };

@@ -230,7 +230,12 @@ impl Scene<'_> {
             for layout in &layouts {
                 let share = layouts.len() as f64;
                 let touched = 1.0 / share;
-                let streams = Streaming { processes: self.concurrency.processes, presence: touched, adjoining: 0.0 };
+                let streams = Streaming {
+                    processes: self.concurrency.processes,
+                    presence: touched,
+                    touching: touched,
+                    adjoining: 0.0,
+                };
                 let demand = request_demand(&self.lab.profile, layout, self.class, streams, region_bytes);
                 network.add(&demand, 1.0 / share);
             }

@@ -246,7 +246,7 @@ impl Accesses {
         let of_window = |window: usize| {
             let see = |((class, part), adjoining): ((&AccessClass, &Part), &Vec<f64>)| {
                 let company = Company { adjoining: adjoining[window], ..Company::default() };
-                let streaming = Streaming::of(company, self.processes[window], presence[window]);
+                let streaming = Streaming::of(company, self.processes[window], presence[window], presence[window]);
                 SeenClass { class: *class, part: *part, continuing: streaming.continuing(class.order) }
             };
             self.classes.iter().zip(&self.parts).zip(&self.adjoining).map(see).collect()
