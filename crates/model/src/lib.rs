@@ -22,6 +22,7 @@ pub mod segment;
 pub mod striped;
 
 pub use caveat::Caveat;
+pub use offsets::{greatest_common_divisor, touched_share};
 pub use parameters::{
     ClassParameters, Coefficients, Concurrency, Picoseconds, RequestCost, StripePair, UniformParameters,
     most_bytes_on_one_server,

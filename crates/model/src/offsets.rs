@@ -151,7 +151,23 @@ fn floor_sum(count: u64, m: u64, a: u64, b: u64) -> u64 {
     }
 }
 
-pub(crate) fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+/// Share of the request-aligned offsets, 0 to 1, at which a request touches the stripe that begins `start` bytes into the cycle, in closed form: request
+/// borders fall on multiples of the divisor, and those inside the stripe are counted over a period.
+#[must_use]
+pub fn touched_share(start: u64, stripe_bytes: u64, cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> f64 {
+    if request_bytes > cycle_bytes - stripe_bytes {
+        return 1.0;
+    }
+    // Requests are aligned in the file: in regions they begin at multiples of what the request and the region have in common.
+    let unit = greatest_common_divisor(request_bytes, region_bytes);
+    let divisor = greatest_common_divisor(cycle_bytes, unit);
+    let reach = request_bytes + stripe_bytes - 1 - (start + stripe_bytes - 1) % divisor + start % divisor;
+    reach as f64 / cycle_bytes as f64
+}
+
+/// The largest number that divides both; the other one where one is 0.
+#[must_use]
+pub fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);
     }

@@ -12,16 +12,15 @@ mod counting;
 mod in_order;
 
 use crate::served::Served;
-use counting::{LayoutCounts, counts_by_layout};
+use counting::{FileSum, LayoutCounts, counts_by_layout};
 use in_order::{Drawn, Presence};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use stripewise_layout::{Direction, Placement};
 use stripewise_model::queueing::{self, Bottleneck, KINDS, Network, Side, Streaming, Tally, marching_share};
 use stripewise_model::{Concurrency, Profile};
-use stripewise_trace::{AccessClass, Company, FileAccess, Slices, WindowAccess};
+use stripewise_trace::{AccessClass, FileAccess, Slices, WindowAccess};
 
 /// Layouts of one tally, at least: tallies are made side by side and merged in order.
 const LAYOUTS_PER_TALLY: usize = 16;
@@ -139,21 +138,6 @@ impl DirectionSum {
             spread: over_time(self.spread_time_s).hypot(sample_spread(self.requests)),
         }
     }
-}
-
-/// The requests of one file in one window.
-struct FileSum<'a> {
-    region_bytes: u64,
-    /// See [`Laid::run_bytes`].
-    run_bytes: u64,
-    company: Company,
-    /// Processes that access the file at a time: at least those of its busiest region, at most all of its own, or where these
-    /// are not known those of all its regions together.
-    processes: RangeInclusive<u32>,
-    slices: Slices,
-    /// Seconds in which it wrote and nothing was written back yet.
-    idle_s: f64,
-    counts: Vec<LayoutCounts<'a>>,
 }
 
 /// All files in one window.

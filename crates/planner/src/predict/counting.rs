@@ -2,8 +2,24 @@
 
 use crate::served::Served;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use stripewise_layout::{Layout, Placement};
-use stripewise_trace::{AccessClass, FileAccess, RegionAccess, WindowAccess};
+use stripewise_trace::{AccessClass, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+
+/// The requests of one file in one window.
+pub(super) struct FileSum<'a> {
+    pub(super) region_bytes: u64,
+    /// See [`super::Laid::run_bytes`].
+    pub(super) run_bytes: u64,
+    pub(super) company: Company,
+    /// Processes that access the file at a time: at least those of its busiest region, at most all of its own, or where these
+    /// are not known those of all its regions together.
+    pub(super) processes: RangeInclusive<u32>,
+    pub(super) slices: Slices,
+    /// Seconds in which it wrote and nothing was written back yet.
+    pub(super) idle_s: f64,
+    pub(super) counts: Vec<LayoutCounts<'a>>,
+}
 
 /// A layout's requests.
 pub(super) struct LayoutCounts<'a> {

@@ -29,14 +29,14 @@ fn a_comparison_reads_so() {
         comparison_text(&comparison),
         "\
 policy        time  read MB/s  write MB/s  within  gain over def (low .. high)      on SSD  verdict\n\
-h2dp        899 ms      259.9        76.2   ±17 %        +295 % (+222 .. +368)       2 MiB  apply\n\
+h2dp        900 ms      259.9        75.0   ±17 %        +294 % (+222 .. +367)       2 MiB  apply\n\
 padp        924 ms      236.9       337.2   ±17 %        +285 % (+214 .. +355)       2 MiB  apply\n\
 def         3.55 s       61.8        74.7   ±17 %                         none     1.5 MiB  leave it\n\
-psa         4.65 s       48.1        30.9   ±17 %            -24 % (-38 .. -9)     1.9 MiB  leave it\n\
+psa         4.65 s       48.1        30.8   ±17 %            -24 % (-38 .. -9)     1.9 MiB  leave it\n\
 h2dp: apply: placing 6 MiB takes 21.7 ms ±14 %, which the first run wins back (each saves 2.65 s, 2 s to 3.31 s)\n\
 padp: apply: placing 6 MiB takes 21.3 ms ±14 %, which the first run wins back (each saves 2.63 s, 1.98 s to 3.28 s)\n\
 def: leave it: this is the default placement, the measure of the others\n\
-psa: leave it: a run is predicted to lose 1.1 s against def (431 ms to 1.76 s)\n\
+psa: leave it: a run is predicted to lose 1.1 s against def (432 ms to 1.76 s)\n\
 "
     );
 }
@@ -55,13 +55,13 @@ fn a_plan_reads_so() {
     assert_eq!(
         plan_text(&made, &cluster, "stripewise apply plan.json"),
         "\
-verdict    apply: placing 6 MiB takes 21.7 ms ±14 %, which the first run wins back (each saves 2.9 s, 2.14 s to 3.65 s)\n\
-gain       +244 % (+181 .. +307) over def, predicted by h2dp\n\
+verdict    apply: placing 6 MiB takes 21.7 ms ±14 %, which the first run wins back (each saves 2.89 s, 2.13 s to 3.65 s)\n\
+gain       +241 % (+179 .. +304) over def, predicted by h2dp\n\
 next       stripewise apply plan.json\n\
 policy     h2dp\n\
 for        app with 32 processes (costed with p = 32, c = 1)\n\
 read       247.1 MB/s ±13 % predicted, def 61.8 MB/s ±14 %, gain +300 % (+226 .. +373)\n\
-write      53.7 MB/s ±15 % predicted, def 74.8 MB/s ±15 %, gain -28 % (-43 .. -13)\n\
+write      51.4 MB/s ±15 % predicted, def 74.8 MB/s ±15 %, gain -31 % (-46 .. -17)\n\
 servers    class      holds      space    serves ±15 %\n\
 \x20 hdd0     hdd      1.3 MiB    unknown    800 ms\n\
 \x20 hdd1     hdd      1.3 MiB    unknown    798 ms\n\

@@ -9,7 +9,7 @@ use super::shapes::{Shape, kind_of_servers};
 use super::side_by_side::Part;
 use rayon::prelude::*;
 use stripewise_layout::{Direction, Order, RegionOffset};
-use stripewise_model::{Line, Profile};
+use stripewise_model::{Line, Profile, greatest_common_divisor, touched_share};
 use stripewise_trace::AccessClass;
 
 /// Offsets that latency is averaged over, at most.
@@ -137,26 +137,6 @@ fn demand(
         demand[2 * kinds.len()] = latency_s(profile, shape, class) / processes;
     }
     demand
-}
-
-/// Share of the request-aligned offsets at which a request touches the stripe that begins `start` bytes into the cycle, in closed form: request
-/// borders fall on multiples of the divisor, and those inside the stripe are counted over a period.
-fn touched_share(start: u64, stripe_bytes: u64, cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> f64 {
-    if request_bytes > cycle_bytes - stripe_bytes {
-        return 1.0;
-    }
-    // Requests are aligned in the file: in regions they begin at multiples of what the request and the region have in common.
-    let unit = greatest_common_divisor(request_bytes, region_bytes);
-    let divisor = greatest_common_divisor(cycle_bytes, unit);
-    let reach = request_bytes + stripe_bytes - 1 - (start + stripe_bytes - 1) % divisor + start % divisor;
-    reach as f64 / cycle_bytes as f64
-}
-
-fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 /// Mean over offsets of the slowest sub-request, device and then link, on idle servers.
