@@ -1,6 +1,6 @@
 //! BeeGFS 7 and 8: one pattern a file, chunks of one size on targets that are named.
 //!
-//! **What it can express.** Any targets in any order, each once, and a chunk that is a power of two from 64 KiB on. A file gets its pattern when it is made, so
+//! **What it can express.** Any targets, each once, in any order on 7 (the command of 8 keeps none), and a chunk that is a power of two from 64 KiB on. A file gets its pattern when it is made, so
 //! an existing one is copied. A directory's pattern names a pool and a number of targets, not which. Named targets have one copy of each chunk, so what has
 //! buddy mirroring is left as it is.
 //!
