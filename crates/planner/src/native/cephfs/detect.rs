@@ -12,7 +12,7 @@ pub(super) fn detect(ask: &mut Ask<'_>, mount: &Path) -> Result<Found, String> {
     let mut json = |words: &[&str]| -> Result<Value, String> {
         let command: Vec<&str> = std::iter::once("ceph").chain(words.iter().copied()).chain(["-f", "json"]).collect();
         let text = ask(&command)?;
-        serde_json::from_str(text.trim()).map_err(|error| format!("`{}` prints no JSON: {error}", command.join(" ")))
+        parsed(text.trim()).map_err(|error| format!("`{}` prints no JSON: {error}", command.join(" ")))
     };
     let (tree, df) = (json(&["osd", "tree"])?, json(&["osd", "df"])?);
     let (file_systems, pools, rules) =
@@ -43,6 +43,17 @@ pub(super) fn detect(ask: &mut Ask<'_>, mount: &Path) -> Result<Found, String> {
     found.remarks.extend(other_file_systems(&file_systems));
     found.remarks.extend(data.iter().filter_map(DataPool::remark));
     Ok(found)
+}
+
+/// Ceph 18 before 18.2.5 prints what a pool's balance is without PGs as `inf`, which JSON does not have.
+fn parsed(text: &str) -> serde_json::Result<Value> {
+    serde_json::from_str(text).or_else(|error| {
+        let mut known = text.to_owned();
+        for (number, end) in ["inf", "-inf", "nan", "-nan"].iter().flat_map(|number| [(number, ','), (number, '}')]) {
+            known = known.replace(&format!(":{number}{end}"), &format!(":null{end}"));
+        }
+        serde_json::from_str(&known).map_err(|_| error)
+    })
 }
 
 /// `type` of a pool that keeps copies.
@@ -243,6 +254,57 @@ $ ceph osd erasure-code-profile get p -f json
             "left out: osd.5 is in no data pool;",
             "there are 2 file systems, and the commands do not say which is mounted: keep the pools of that one, and its pool in [default] (a has a.data, a.ec; b has b.data)",
             "pool a.ec is erasure-coded: a byte of a file takes 1.50 bytes on its OSDs",
+        ] {
+            assert!(text.contains(said), "no `{said}` in {text}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_none() {
+        let pool = super::parsed(r#"[{"id":1,"balance":{"score":inf,"worst":-nan},"name":"a:inf,"}]"#).unwrap();
+        assert_eq!(pool[0]["balance"]["score"], serde_json::Value::Null);
+        assert_eq!(pool[0]["id"], 1);
+        assert!(super::parsed("[inf").is_err() && super::parsed("no JSON:inf,").is_err());
+    }
+
+    #[test]
+    fn classes_erasure_coding_and_osds_that_are_down_or_out_are_found_on_18() {
+        let site = detected("cephfs", include_str!("fixtures/18.2.txt"));
+        let targets: Vec<(&str, String, Option<u64>)> = site
+            .targets
+            .iter()
+            .zip(0..)
+            .map(|(target, number)| {
+                let gib = site.group(number).capacity.map(|bytes| bytes.0 >> 30);
+                (target.name.as_str(), site.class(number).to_string(), gib)
+            })
+            .collect();
+        // Nearly 64 and 16 GiB, which three and two copies share.
+        let expected = [
+            ("osd.0", "hdd", 16_u64),
+            ("osd.1", "hdd", 16),
+            ("osd.2", "hdd", 16),
+            ("osd.3", "hdd", 16),
+            ("osd.6", "ssd", 4),
+            ("osd.7", "ssd", 4),
+        ];
+        assert_eq!(targets, expected.map(|(name, class, gib)| (name, class.to_owned(), Some(gib))));
+        let pools: Vec<(&str, Vec<usize>, Option<u32>)> =
+            site.pools.iter().map(|pool| (pool.name.as_str(), pool.targets.clone(), pool.copies)).collect();
+        assert_eq!(
+            pools,
+            [
+                ("cephfs.site.data", vec![0, 1, 2, 3], Some(3)),
+                ("cephfs.site.flash", vec![4, 5], Some(2)),
+                ("cephfs.site.coded", vec![0, 1, 2, 3], None),
+            ]
+        );
+        assert_eq!(site.file.default.pool.as_deref(), Some("cephfs.site.data"));
+        let text = text_of("cephfs", include_str!("fixtures/18.2.txt"));
+        for said in [
+            "left out: osd.4 is down;",
+            "left out: osd.5 is out;",
+            "pool cephfs.site.coded is erasure-coded: a byte of a file takes 1.50 bytes on its OSDs",
         ] {
             assert!(text.contains(said), "no `{said}` in {text}");
         }

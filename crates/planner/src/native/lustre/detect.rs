@@ -182,6 +182,55 @@ mod tests {
         assert_eq!(pools, ["hdd", "nvme"]);
     }
 
+    /// What a command printed, of a fixture that has some of them alone.
+    fn printed<'f>(fixture: &'f str, command: &str) -> &'f str {
+        let (_, output) = fixture.split_once(&format!("\n$ {command}\n")).unwrap();
+        output.split_once("\n$ ").map_or(output, |(output, _)| output)
+    }
+
+    #[test]
+    fn space_that_sites_recorded_on_2_12_to_2_15_is_read() {
+        let of_2_12 = include_str!("fixtures/2.12-part.txt");
+        let of_2_14 = include_str!("fixtures/2.14-part.txt");
+        for (fixture, first, last) in [(of_2_12, 524_063_448_u64, 524_063_424), (of_2_14, 524_063_444, 524_063_436)] {
+            let df = super::df(printed(fixture, "lfs df"));
+            assert_eq!(df.len(), 24);
+            assert_eq!(df["exacloud-OST0000"], (first << 10, String::new()));
+            assert_eq!(df["exacloud-OST0017"], (last << 10, String::new()));
+        }
+        let df = super::df(printed(include_str!("fixtures/2.15.5-part.txt"), "lfs df"));
+        let free = |name: &str, kib: u64| (name.to_owned(), (kib << 10, String::new()));
+        assert_eq!(
+            df.into_iter().collect::<Vec<_>>(),
+            [free("demo-OST0000", 86_894_592), free("demo-OST0001", 95_243_264)]
+        );
+    }
+
+    #[test]
+    fn osts_pools_and_defaults_that_sites_recorded_are_read() {
+        let of_2_16 = include_str!("fixtures/2.16-part.txt");
+        let osts = super::osts(printed(of_2_16, "lfs osts /mnt/lustre0/tfs1"));
+        assert_eq!(osts.iter().map(|ost| ost.index).collect::<Vec<_>>(), [3, 4, 5]);
+        let osts = super::osts(printed(of_2_16, "lfs osts /mnt/lustre2/tfs3/"));
+        assert_eq!(osts.iter().map(|ost| ost.name.as_str()).collect::<Vec<_>>(), ["tfs3-OST0002", "tfs3-OST0003"]);
+        assert!(osts.iter().all(|ost| ost.is_active));
+
+        let of_2_10 = include_str!("fixtures/2.10-part.txt");
+        assert_eq!(super::pools_of(printed(of_2_10, "lctl pool_list lustrefs"), "lustrefs"), ["test-pool"]);
+        let members = super::members(printed(include_str!("fixtures/2.14.52-part.txt"), "lfs pool_list lustre.p1"));
+        assert_eq!(members, ["lustre-OST0003", "lustre-OST0004", "lustre-OST0000"]);
+
+        // All OSTs, of a plain directory and of the last component.
+        let of_2_15 = include_str!("fixtures/2.15.5-part.txt");
+        let plain = super::default(printed(of_2_10, "lfs getstripe /mnt/lustre/test1"));
+        let composite = super::default(printed(of_2_15, "lfs getstripe testdir1"));
+        for (default, mib) in [(plain, 4_u64), (composite, 1)] {
+            assert_eq!(default.stripe_count, Some(0));
+            assert_eq!(default.stripe_size, Some(stripewise_layout::ByteCount(mib << 20)));
+            assert_eq!(default.pool, None);
+        }
+    }
+
     #[test]
     fn osts_pools_space_and_flash_are_found_on_2_15() {
         let site = detected("lustre", include_str!("fixtures/2.15.txt"));

@@ -38,12 +38,17 @@ mod tests {
     use super::super::super::tests::detected;
 
     #[test]
-    fn servers_and_space_are_found_on_2_8_and_2_10() {
-        for text in [include_str!("fixtures/2.8.txt"), include_str!("fixtures/2.10.txt")] {
+    fn servers_and_space_are_found_on_2_8_to_2_10() {
+        for text in [
+            include_str!("fixtures/2.8.8.txt"),
+            include_str!("fixtures/2.9.8.txt"),
+            include_str!("fixtures/2.10.0.txt"),
+        ] {
             let site = detected("orangefs", text);
             let addresses: Vec<&str> = site.targets.iter().filter_map(|target| target.address.as_deref()).collect();
             assert_eq!(addresses, ["tcp://io0:3334", "tcp://io1:3334"]);
-            assert_eq!(site.group(0).capacity, Some(stripewise_layout::ByteCount(64 << 30)));
+            let capacities = [0, 1].map(|target| site.group(target).capacity);
+            assert_eq!(capacities, [64, 128].map(|gib| Some(stripewise_layout::ByteCount(gib << 30))));
         }
     }
 }

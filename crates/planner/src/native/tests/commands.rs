@@ -11,7 +11,7 @@ use stripewise_layout::text::{bytes_of, lossless};
 use stripewise_layout::{ByteCount, Layout, Placement, ServerId};
 
 /// Tools that scripts call. Those that make files do so; all note their words.
-const TOOLS: [&str; 11] = [
+const TOOLS: [&str; 13] = [
     "lfs",
     "beegfs",
     "beegfs-ctl",
@@ -23,6 +23,8 @@ const TOOLS: [&str; 11] = [
     "mfsgetsclass",
     "mfsfileinfo",
     "mfsdirinfo",
+    "pvfs2-touch",
+    "pvfs2-viewdist",
 ];
 
 /// What scripts call of a system; nothing else of it is found.
@@ -46,6 +48,33 @@ case "${0##*/} $1 ${2-}" in
     "mfsdirinfo -n "*)
         printf '%s:\n' "$2"
         if [ -e "$LOG.sizes" ]; then cat "$LOG.sizes"; else printf ' length: 3\n size:       1000\n realsize:       1000\n'; fi
+        ;;
+    "setfattr -n user.pvfs2."*)
+        # As setfattr decodes it, and as OrangeFS 2.10 takes it.
+        case $4 in '"'*'\000"') ;; *) exit 1 ;; esac
+        value=${4#?}
+        printf %s "${value%????\"}" > "$LOG.${2##*.}"
+        printf %s "$5" > "$LOG.${2##*.}.of"
+        ;;
+    "pvfs2-touch -l "*)
+        for attribute in dist_name dist_params num_dfiles; do
+            [ "$(cat "$LOG.$attribute.of")" = "${3%/*}" ] || exit 255
+        done
+        servers=0
+        for server in $(IFS=,; echo $2); do servers=$((servers + 1)); done
+        [ "$(cat "$LOG.num_dfiles")" -ge "$servers" ] && [ ! -e "$3" ] || exit 255
+        : > "$3"
+        printf %s "$2" > "$LOG.servers"
+        printf %s "$servers" > "$LOG.count"
+        ;;
+    "pvfs2-viewdist -f "*)
+        printf 'dist_name = %s\ndist_params:\n%s\n\n' "$(cat "$LOG.dist_name")" "$(cat "$LOG.dist_params")"
+        printf 'Metadataserver: tcp://meta:3334\nNumber of datafiles/servers = %s\n' "$(cat "$LOG.count")"
+        number=0
+        for server in $(IFS=,; echo $(cat "$LOG.servers")); do
+            printf 'Datafile %s - %s, handle: 3074457345618258602 (2aaaaaaaaaaaaaaa.bstream)\n' "$number" "$server"
+            number=$((number + 1))
+        done
         ;;
     "lfs getstripe "*) [ ! -e "$LOG.copies" ] || echo 2 ;;
     "lfs mirror extend") : > "$LOG.copies" ;;

@@ -1,7 +1,7 @@
 //! Whole plans: what is predicted, and what is refused.
 
 use super::super::{ExportError, ExportRequest, FittedFile, NativeLayout, Turn, check, export};
-use super::{example, lookup, real};
+use super::{example, fitted, lookup, real};
 use crate::compare::plan;
 use crate::policy::fixtures::file_of;
 use crate::policy::{PolicyName, Replica};
@@ -10,7 +10,7 @@ use crate::site::{Site, SiteServers};
 use crate::sources::{PlanKey, Sources};
 use crate::{Plan, native};
 use std::path::Path;
-use stripewise_layout::{ByteCount, Layout, RegionIndex, ServerClass, ServerId};
+use stripewise_layout::{ByteCount, Layout, Placement, RegionIndex, ServerClass, ServerId};
 use stripewise_trace::FileAccess;
 
 const REGION: u64 = 64 << 20;
@@ -116,9 +116,20 @@ fn what_layouts_need_of_the_site_is_said() {
     let mirrored = said("lustre", file(plain.clone(), &[twice]));
     assert!(mirrored.contains("2.11") && mirrored.contains("2.13"), "{mirrored}");
     assert_eq!(said("orangefs", file(plain.clone(), &[])), "");
-    let uneven = NativeLayout::whole(turns(&[(0, 65536), (1, 131_072)]), None);
-    assert!(said("orangefs", file(uneven, &[])).contains("dense files"));
     assert!(said("beegfs", file(plain, &[])).contains("new files of 1 of the directories"));
+}
+
+#[test]
+fn orangefs_gets_one_strip_size_for_all_servers() {
+    let native = lookup("orangefs").unwrap();
+    let (site, _) = example(native);
+    for stripes in [&[65536, 196_608][..], &[65536, 65536, 1 << 20], &[4096, 12288]] {
+        let servers = [0, 4, 5].map(ServerId).into_iter().zip(stripes.iter().copied());
+        let layout = Layout::new(servers).unwrap();
+        let placement = Placement::from_regions(ByteCount(REGION), vec![layout.clone(); 2], layout.clone(), layout);
+        let turns = fitted(native, &site, &placement).parts.remove(0).turns;
+        assert!(turns.len() > 1 && turns.iter().all(|turn| turn.bytes == turns[0].bytes), "{turns:?}");
+    }
 }
 
 #[test]

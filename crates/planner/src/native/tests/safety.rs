@@ -235,6 +235,8 @@ fn a_command_that_fails_leaves_no_file_where_there_was_none() {
         ("cephfs", "setfattr", fails),
         ("moosefs", "mfssetsclass", fails),
         ("orangefs", "setfattr", fails),
+        ("orangefs", "pvfs2-touch", "#!/bin/sh\n: > \"$3\"\nexit 255\n"),
+        ("orangefs", "pvfs2-viewdist", fails),
     ];
     for (fs, tool, text) in tools {
         let bench = Bench::new(&[]);
@@ -242,6 +244,62 @@ fn a_command_that_fails_leaves_no_file_where_there_was_none() {
         let output = bench.output_of(&script(fs, bench.path("a")), &[]);
         assert_eq!(output.status.code(), Some(1), "{fs}: {}", said(&output));
         assert_eq!(std::fs::read_dir(bench.files()).unwrap().count(), 0, "{fs}");
+    }
+}
+
+/// As `pvfs2-viewdist` of OrangeFS 2.8.8 to 2.10.0 prints it.
+fn shown(distribution: &str, parameters: &str, servers: &[&str]) -> String {
+    let datafile = |(number, server): (usize, &&str)| {
+        format!("Datafile {number} - {server}, handle: {0} ({0:016x}.bstream)\n", 3_074_457_345_618_257_578 + number)
+    };
+    format!(
+        "dist_name = {distribution}\ndist_params:\n{parameters}\n\nMetadataserver: tcp://meta:3334\nNumber of datafiles/servers = {}\n{}",
+        servers.len(),
+        servers.iter().enumerate().map(datafile).collect::<String>()
+    )
+}
+
+#[test]
+fn a_file_of_orangefs_that_has_another_layout_than_it_shall_have_does_not_take_its_place() {
+    let (name, strip, io) = ("simple_stripe", "strip_size:65536", ["tcp://io0:3334", "tcp://io1:3334"]);
+    let wanted = "shall have simple_stripe strip_size:65536 tcp://io0:3334,tcp://io1:3334, and pvfs2-viewdist says ";
+    let cases = [
+        (shown("varstrip_dist", "strips:0:65536;1:65536", &io), "varstrip_dist tcp://io0:3334,tcp://io1:3334: left as"),
+        (
+            shown(name, "strip_size:655360", &io),
+            "simple_stripe strip_size:655360 tcp://io0:3334,tcp://io1:3334: left as",
+        ),
+        (shown(name, strip, &[io[1], io[0]]), "simple_stripe strip_size:65536 tcp://io1:3334,tcp://io0:3334: left as"),
+        (shown(name, strip, &io[..1]), "simple_stripe strip_size:65536 tcp://io0:3334: left as"),
+        (shown(name, strip, &[io[0], io[1], ""]), "tcp://io0:3334,tcp://io1:3334,: left as"),
+        ("another form\n".to_owned(), ": left as it was"),
+    ];
+    let run = |text: &str| {
+        let bench = Bench::new(&[]);
+        let path = bench.path("a");
+        std::fs::write(&path, b"data").unwrap();
+        let before = inode(&path);
+        bench.note("shown", text.as_bytes());
+        bench.put_tool("pvfs2-viewdist", "#!/bin/sh\nexec cat \"$LOG.shown\"\n");
+        let output = bench.output_of(&script("orangefs", path.clone()), &[]);
+        let left = std::fs::read_dir(bench.files()).unwrap().count();
+        assert_eq!((std::fs::read(&path).unwrap().as_slice(), left), (b"data".as_slice(), 1));
+        (said(&output), inode(&path) == before)
+    };
+    for (text, has) in cases {
+        let (said, is_kept) = run(&text);
+        assert!(is_kept && said.contains(wanted) && said.contains(has), "{has}: {said}");
+    }
+    assert_eq!(run(&shown(name, strip, &io)), (String::new(), false));
+
+    let reasons =
+        [("pvfs2-touch", "pvfs2-touch makes no file on tcp://io0:3334,"), ("pvfs2-viewdist", "does not say how")];
+    for (tool, reason) in reasons {
+        let bench = Bench::new(&[tool]);
+        let path = bench.path("a");
+        std::fs::write(&path, b"data").unwrap();
+        let said = bench.said_by_failing(&script("orangefs", path.clone()));
+        assert!(said.contains(&path) && said.contains(reason), "{tool}: {said}");
     }
 }
 
