@@ -260,7 +260,7 @@ impl<'a> PredictionSum<'a> {
         window: &WindowAccess,
         concurrency: Concurrency,
     ) {
-        self.add_in_runs((placement, u64::MAX), access, window, concurrency);
+        self.add_in_runs((placement, None), access, window, concurrency);
     }
 
     /// The same of a file that lies so.
@@ -271,12 +271,12 @@ impl<'a> PredictionSum<'a> {
         window: &WindowAccess,
         concurrency: Concurrency,
     ) {
-        self.add_in_runs((&laid.placement, laid.run_bytes.unwrap_or(u64::MAX)), access, window, concurrency);
+        self.add_in_runs((&laid.placement, laid.run_bytes), access, window, concurrency);
     }
 
     fn add_in_runs(
         &mut self,
-        (placement, run_bytes): (&'a Placement, u64),
+        (placement, run_bytes): (&'a Placement, Option<u64>),
         access: &FileAccess,
         window: &WindowAccess,
         concurrency: Concurrency,
@@ -468,7 +468,8 @@ impl WindowSum<'_> {
                 mixes[usize::from(counted.0.direction() == Direction::Write)].count(counted);
             }
             let together = together(file);
-            let empty = || Tally::new(profile, streams, file.region_bytes).in_runs_of(file.run_bytes);
+            let empty =
+                || Tally::new(profile, streams, file.region_bytes).in_runs_of(file.run_bytes.unwrap_or(u64::MAX));
             let per_tally = file.counts.len().div_ceil(TALLIES).max(LAYOUTS_PER_TALLY);
             let sums: Vec<LayoutsSum<'_>> = file
                 .counts

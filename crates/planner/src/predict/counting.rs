@@ -10,7 +10,7 @@ use stripewise_trace::{AccessClass, Company, FileAccess, RegionAccess, Slices, W
 pub(super) struct FileSum<'a> {
     pub(super) region_bytes: u64,
     /// See [`super::Laid::run_bytes`].
-    pub(super) run_bytes: u64,
+    pub(super) run_bytes: Option<u64>,
     pub(super) company: Company,
     /// Processes that access the file at a time: at least those of its busiest region, at most all of its own, or where these
     /// are not known those of all its regions together.

@@ -54,7 +54,8 @@ impl FileSum<'_> {
         let (mut all, mut of_layouts, mut leaving) = (0.0, 0.0, Leaving::default());
         for LayoutCounts { layout, served, .. } in &self.counts {
             let stripes = layout.stripes().len();
-            let stripe_bytes = (layout.view().cycle_bytes() as f64 / stripes as f64).min(self.run_bytes as f64);
+            let stripe_bytes = (layout.view().cycle_bytes() as f64 / stripes as f64)
+                .min(self.run_bytes.map_or(f64::INFINITY, |bytes| bytes as f64));
             let (mut of_layout, mut apart) = (0.0, 0.0);
             for (class, count) in served.iter().filter(|(class, _)| is_waited_for(class)) {
                 all += count;
@@ -69,7 +70,7 @@ impl FileSum<'_> {
             leaving.drawn.stays += of_layout;
         }
         leaving.in_turn = of_layouts / f64::max(all, 1.0);
-        if self.run_bytes == u64::MAX {
+        if self.run_bytes.is_none() {
             leaving.drawn = Drawn::default();
         }
         leaving
