@@ -24,8 +24,8 @@ pub(super) fn late(program: &dyn Program, seed: u64) -> Rephased<'_> {
     Rephased { program, phases: program.phases(), steps: Box::new(steps) }
 }
 
-/// Bandwidth over a run from each start, from the bandwidth with each: all access the same bytes, so those of all over the time of all.
-pub(super) fn over_all_starts(mb_s: &[f64]) -> f64 {
+/// Bandwidth over several runs, from the bandwidth of each. All access equally many bytes but for what is drawn, so those of all over the time of all.
+pub(super) fn over_all_runs(mb_s: &[f64]) -> f64 {
     mb_s.len() as f64 / mb_s.iter().map(|mb_s| 1.0 / mb_s).sum::<f64>()
 }
 

@@ -8,7 +8,7 @@ mod emulated;
 mod summary;
 
 use super::experiment::{Experiment, Findings, OURS, Panel, Setting, TestbedKind, Unit};
-use super::late::{late, over_all_starts};
+use super::late::{late, over_all_runs};
 use anyhow::Result;
 use case::{Case, Pattern};
 use rayon::prelude::*;
@@ -150,7 +150,7 @@ struct Judged {
 fn judged_starts(lab: &Lab, files: &[FilePlacements], case: &Case, seed: u64) -> Result<Judged> {
     let judged = Start::of(case).iter().map(|start| judged_placement(lab, files, case, *start, seed));
     let (starts, spreads): (Vec<f64>, Vec<f64>) = judged.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-    Ok(Judged { mb_s: over_all_starts(&starts), spread: spreads.into_iter().fold(0.0, f64::max), starts })
+    Ok(Judged { mb_s: over_all_runs(&starts), spread: spreads.into_iter().fold(0.0, f64::max), starts })
 }
 
 /// Mean bandwidth over as many runs as it takes, and half the width of its 95 % interval, relative. The runs are the same for all
