@@ -13,6 +13,8 @@ use crate::others::Others;
 use crate::{Broker, BrokerHandle, BrokerOptions};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use stripewise_layout::{
@@ -95,6 +97,7 @@ impl MappingStore for Unlucky {
 
 const REGION: u32 = 64 << 10;
 const LONG: Duration = Duration::from_secs(60);
+const SERVERS: [&str; 2] = ["a", "b"];
 
 fn on(server: u16) -> Layout {
     Layout::new([(ServerId(server), REGION)]).unwrap()
@@ -152,34 +155,39 @@ struct World {
     _root: TempDir,
 }
 
+/// A broker over what is below `root`, master by a term whose first number is 0.
+fn serve(root: &Path, store: &Arc<Unlucky>, options: BrokerOptions) -> BrokerHandle {
+    let server = |name: &str| Server::new(name, ServerClass::Hdd, ServerUrl::new("file", root.join(name)));
+    let servers = SERVERS.map(server).to_vec();
+    let cluster = Cluster::new("c", root.join("state"), ByteCount(REGION.into()), servers);
+    let state = StateDirectory::open(&cluster.state).unwrap();
+    let lock = Arc::new(state.try_lock().unwrap().unwrap());
+    let counts = Arc::new(AgentCounts::new(2, Arc::default()));
+    let sharing = Sharing {
+        table: Box::new(Arc::clone(store)),
+        others: Some(Arc::new(Others::new([], LONG, 0, &counts))),
+        first_number: 0,
+        membership: Arc::new(Membership::of_master("master", 1)),
+        counts,
+        keys: Arc::new(HostKeys::load(&root.join("key")).unwrap()),
+        under_way: Arc::default(),
+        agent: AgentIdentity::default(),
+    };
+    Broker::serve(&cluster, state, lock, options, Some(sharing)).unwrap()
+}
+
 impl World {
     fn new() -> Self {
         let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let data = root.path().join("data");
         std::fs::create_dir(&data).unwrap();
-        let server = |name: &str| {
+        for name in SERVERS {
             let directory = root.path().join(name);
             std::fs::create_dir(&directory).unwrap();
             directory::prepare("c", name, &directory).unwrap();
-            Server::new(name, ServerClass::Hdd, ServerUrl::new("file", directory))
-        };
-        let servers = vec![server("a"), server("b")];
-        let cluster = Cluster::new("c", root.path().join("state"), ByteCount(REGION.into()), servers);
-        let state = StateDirectory::open(&cluster.state).unwrap();
-        let lock = Arc::new(state.try_lock().unwrap().unwrap());
-        let key = root.path().join("key");
-        ClusterKey::make(&key).unwrap();
-        let (store, counts) = (Arc::new(Unlucky::default()), Arc::new(AgentCounts::new(2, Arc::default())));
-        let sharing = Sharing {
-            table: Box::new(Arc::clone(&store)),
-            others: Some(Arc::new(Others::new([], LONG, 0, &counts))),
-            first_number: 0,
-            membership: Arc::new(Membership::of_master("master", 1)),
-            counts,
-            keys: Arc::new(HostKeys::load(&key).unwrap()),
-            under_way: Arc::default(),
-            agent: AgentIdentity::default(),
-        };
+        }
+        ClusterKey::make(&root.path().join("key")).unwrap();
+        let store = Arc::new(Unlucky::default());
         let plans: Arc<Mutex<HashMap<_, _>>> = Arc::default();
         let steps = {
             let (plans, store) = (Arc::clone(&plans), Arc::clone(&store));
@@ -190,7 +198,7 @@ impl World {
             }
         };
         let options = BrokerOptions { steps: Some(Arc::new(steps)), ..BrokerOptions::default() };
-        let broker = Broker::serve(&cluster, state, lock, options, Some(sharing)).unwrap();
+        let broker = serve(root.path(), &store, options);
         let connection = Connection::of_host("h");
         let ask = |request, descriptors| match broker.core.answer(&connection, request, descriptors).0 {
             Reply::Refused(refusal) => panic!("{refusal}"),
@@ -340,6 +348,26 @@ fn a_truncation_that_is_asked_for_again_takes_effect_once() {
         world.truncate_by(number, NEW_SIZE + number).unwrap();
     }
     assert_eq!(record().truncation_numbers, (136..200).collect::<Vec<_>>());
+}
+
+/// What a host knows of the size since the last truncation counts, though the file was loaded again within the term.
+#[test]
+fn truncations_of_a_file_that_is_loaded_again_count_on() {
+    let world = World::new();
+    for size_bytes in [NEW_SIZE, OLD_SIZE, NEW_SIZE] {
+        world.truncate(size_bytes).unwrap();
+    }
+    let World { broker, store, managed, file, _root: root, .. } = world;
+    let heard = managed.truncations.load(SeqCst);
+    drop(managed);
+    broker.stop();
+    let broker = serve(root.path(), &store, BrokerOptions::default());
+    let again = broker.core.managed(file).unwrap();
+    again.raise_to(NEW_SIZE + 1, heard - 1);
+    assert_eq!(again.extent.size_bytes(), NEW_SIZE, "from before the last truncation");
+    again.raise_to(NEW_SIZE + 1, heard);
+    assert_eq!(again.extent.size_bytes(), NEW_SIZE + 1);
+    broker.stop();
 }
 
 /// Whoever does what is recorded knows who asked for it.
