@@ -24,6 +24,7 @@ use crate::context::Context;
 use crate::log::note;
 use crate::others::{Others, alone};
 use crate::sizes;
+use std::time::Instant;
 use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{Operation, ServerError, capabilities_by_agent};
@@ -111,7 +112,10 @@ fn shut_out(context: &Context, others: &Others, host: &str, why: Why) -> Result<
     let fence = |number| (ServerId(number), Operation::FenceHost { host: host.into(), admission });
     let fenced = context.perform_together((0..).take(context.servers().len()).map(fence));
     fenced.into_iter().try_for_each(|outcome| outcome.map(drop)).map_err(|error: ServerError| {
-        note!(context.log(), warn, host, %error, "a host that does not answer cannot be shut out");
+        // Each move and truncation that waits for the host tries it.
+        if others.complaints.is_due((host.to_owned(), error.to_string()), Instant::now()) {
+            note!(context.log(), warn, host, %error, "a host that does not answer cannot be shut out");
+        }
         Refusal::from(error)
     })?;
     context.step("fence: shut out");

@@ -15,6 +15,7 @@ mod tests;
 
 use crate::agent_counts::AgentCounts;
 use crate::agent_identity::AgentIdentity;
+use crate::complaints::Complaints;
 use crate::guard;
 use crate::host_messages::{FromAgent, Known, ToAgent, decode, encode};
 use std::collections::BTreeMap;
@@ -104,6 +105,8 @@ pub(crate) struct Others {
     /// The agents that came, and the numbers by which they were admitted last.
     agents: Mutex<BTreeMap<String, (AgentInfo, u64)>>,
     counts: Arc<AgentCounts>,
+    /// Hosts that could not be shut out, and why.
+    pub(crate) complaints: Complaints<(String, String)>,
 }
 
 impl Others {
@@ -125,6 +128,7 @@ impl Others {
             admission: Mutex::default(),
             agents: Mutex::default(),
             counts: Arc::clone(counts),
+            complaints: Complaints::default(),
         }
     }
 
