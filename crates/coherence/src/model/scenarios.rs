@@ -32,11 +32,7 @@ const PLAIN: Scenario = Scenario {
     faults: CALM,
 };
 
-/// Explores all of it; a fault is a panic with a shortest trace.
-fn check(scenario: &Scenario) {
-    check_in(scenario, Order::Shortest);
-}
-
+/// Explores all of it; a fault is a panic with a trace, a shortest one in [`Order::Shortest`].
 fn check_in(scenario: &Scenario, order: Order) {
     let begun = Instant::now();
     let found = explore(&World::new(scenario), order, true);
@@ -67,10 +63,14 @@ fn is_long() -> bool {
 
 /// Of a group, those that take long only in the long form. `STRIPEWISE_EXPLORE=WORD` names some.
 fn check_all(short: &[Scenario], long: &[Scenario]) {
+    check_all_in(short, long, Order::Shortest);
+}
+
+fn check_all_in(short: &[Scenario], long: &[Scenario], order: Order) {
     let only = std::env::var("STRIPEWISE_EXPLORE").unwrap_or_default();
     let is_wanted = |scenario: &&Scenario| is_long() || scenario.name.contains(&only);
     let long = long.iter().filter(|_| !only.is_empty());
-    short.iter().chain(long).filter(is_wanted).for_each(check);
+    short.iter().chain(long).filter(is_wanted).for_each(|scenario| check_in(scenario, order));
 }
 
 #[test]
@@ -219,7 +219,32 @@ fn all_together() -> Vec<Scenario> {
     roles.flat_map(with).collect()
 }
 
-/// What of it can be gone through as a whole.
+/// All that happens, with one fault: as a whole.
+#[test]
+fn each_fault_comes_while_regions_move_and_a_file_is_truncated() {
+    let scenario = Scenario { moves: 2, truncates: true, ..PLAIN };
+    check_all_in(
+        &[],
+        &[
+            Scenario { name: "all that happens, a lost message", faults: LOST, ..scenario },
+            Scenario { name: "all that happens, a repeated message", faults: REPEATED, ..scenario },
+            Scenario { name: "all that happens, a late message", faults: LATE, ..scenario },
+            Scenario { name: "all that happens, a killed agent", faults: KILLED, ..scenario },
+            Scenario { name: "all that happens, a silent host", faults: SILENT, ..scenario },
+            Scenario { name: "all that happens, a silent host shut out", fences: true, faults: SILENT, ..scenario },
+            Scenario { name: "all that happens, another master", faults: NEXT_MASTER, ..scenario },
+            Scenario {
+                name: "all that happens, another master that fences",
+                fences: true,
+                faults: NEXT_MASTER,
+                ..scenario
+            },
+        ],
+        Order::Newest,
+    );
+}
+
+/// What of all together can be gone through as a whole.
 #[test]
 fn faults_come_together() {
     if !is_long() {
