@@ -1,9 +1,11 @@
 /* Requests on a striped file in pools of Ceph by plain librados: the floor of bench/hosts/on_rados.py.
  *
- *   librados_loop read|write CONF FILE_BYTES REGION_BYTES STRIPE_BYTES REQUEST_BYTES COUNT POOL...
+ *   librados_loop read|write CONF FILE_BYTES REGION_BYTES STRIPE_BYTES REQUEST_BYTES COUNT [-s] POOL...
  *
  * A region has one object in each pool, in whose stripes its bytes lie in turn; each request is one operation for each object that it
- * touches, all under way together. Prints the time of the loop, in ns. */
+ * touches, all under way together. librados reads into, and writes from, memory in one piece, so that the bytes of an object lie one behind the
+ * other in the buffer. With -s they are copied to and from where they are in the file, as a program must that uses them. Prints the time of the
+ * loop, in ns. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
@@ -44,10 +46,28 @@ static long long before(long long offset, int pool, int pools, long long stripe)
     return offset / round * stripe + rest;
 }
 
+/* Copies the bytes of one pool between the file's order and the object's, from byte `at` of the region on. */
+static void copy_stripes(char *of_file, char *of_object, int to_object, long long at, long long bytes, int pool, int pools, long long stripe)
+{
+    long long round = stripe * pools, end = at + bytes;
+    for (long long begin = at / round * round + pool * stripe; begin < end; begin += round) {
+        long long from = begin < at ? at : begin, until = begin + stripe < end ? begin + stripe : end;
+        if (from >= until)
+            continue;
+        if (to_object)
+            memcpy(of_object, of_file + (from - at), (size_t)(until - from));
+        else
+            memcpy(of_file + (from - at), of_object, (size_t)(until - from));
+        of_object += until - from;
+    }
+}
+
 int main(int argc, char **argv)
 {
-    demand(argc > 8 && argc - 8 <= MOST_POOLS, "usage: librados_loop read|write CONF FILE_BYTES REGION_BYTES STRIPE_BYTES REQUEST_BYTES COUNT POOL...");
-    int writing = !strcmp(argv[1], "write"), pools = argc - 8;
+    int striped = argc > 8 && !strcmp(argv[8], "-s"), first_pool = 8 + striped;
+    demand(argc > first_pool && argc - first_pool <= MOST_POOLS,
+           "usage: librados_loop read|write CONF FILE_BYTES REGION_BYTES STRIPE_BYTES REQUEST_BYTES COUNT [-s] POOL...");
+    int writing = !strcmp(argv[1], "write"), pools = argc - first_pool;
     long long file_bytes = atoll(argv[3]), region = atoll(argv[4]), stripe = atoll(argv[5]), bytes = atoll(argv[6]), count = atoll(argv[7]);
     demand(region % bytes == 0 && region % (stripe * pools) == 0, "requests that lie in one region each");
     rados_t cluster;
@@ -56,16 +76,19 @@ int main(int argc, char **argv)
     need(rados_conf_read_file(cluster, argv[2]), argv[2]);
     need(rados_connect(cluster), "rados_connect");
     for (int pool = 0; pool < pools; pool++) {
-        need(rados_ioctx_create(cluster, argv[8 + pool], &pool_io[pool]), argv[8 + pool]);
+        need(rados_ioctx_create(cluster, argv[first_pool + pool], &pool_io[pool]), argv[first_pool + pool]);
         rados_ioctx_set_namespace(pool_io[pool], "floor");
     }
-    char *buffer = NULL;
+    char *buffer = NULL, *file_order = NULL;
     demand(posix_memalign((void **)&buffer, 4096, (size_t)bytes) == 0, "memory");
+    demand(posix_memalign((void **)&file_order, 4096, (size_t)bytes) == 0, "memory");
     memset(buffer, 'x', (size_t)bytes);
+    memset(file_order, 'x', (size_t)bytes);
     long long offset = 0, start = now_ns();
     for (long long i = 0; i < count; i++) {
         rados_completion_t under_way[MOST_POOLS];
-        long long asked[MOST_POOLS];
+        long long asked[MOST_POOLS], places[MOST_POOLS];
+        int pool_of[MOST_POOLS];
         int begun = 0;
         long long at = offset % region, used = 0;
         for (int pool = 0; pool < pools; pool++) {
@@ -74,12 +97,16 @@ int main(int argc, char **argv)
                 continue;
             char object[64];
             snprintf(object, sizeof object, "%lld/%d", offset / region, pool);
+            if (striped && writing)
+                copy_stripes(file_order, buffer + used, 1, at, bytes, pool, pools, stripe);
             rados_completion_t completion;
             need(rados_aio_create_completion2(NULL, NULL, &completion), "completion");
             need(writing ? rados_aio_write(pool_io[pool], object, completion, buffer + used, (size_t)length, (uint64_t)first)
                          : rados_aio_read(pool_io[pool], object, completion, buffer + used, (size_t)length, (uint64_t)first),
                  object);
             asked[begun] = length;
+            places[begun] = used;
+            pool_of[begun] = pool;
             under_way[begun++] = completion;
             used += length;
         }
@@ -89,6 +116,8 @@ int main(int argc, char **argv)
             need(status, argv[1]);
             demand(writing || status == asked[operation], "a whole read");
             rados_aio_release(under_way[operation]);
+            if (striped && !writing)
+                copy_stripes(file_order, buffer + places[operation], 0, at, bytes, pool_of[operation], pools, stripe);
         }
         offset = offset + 2 * bytes <= file_bytes ? offset + bytes : 0;
     }

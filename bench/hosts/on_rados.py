@@ -1,8 +1,9 @@
 """How fast a program reads and writes a managed file in four pools of Ceph, alongside plain librados.
 
 The Ceph is a real one on loopback (tests/engines/ceph.py). Its OSDs share this machine's processors with the program. The floor
-is librados_loop.c, which makes the same requests on objects of the same sizes by librados, with the same operations under way. Both
-run in turn. Each figure is a median over pairs:
+is librados_loop.c, which makes the same requests on objects of the same sizes by librados, with the same operations under way. It leaves
+the bytes of each object one behind the other; a note says what a program reaches that puts them where they are in the file, which
+takes it a copy as it takes Stripewise one. All run in turn. Each figure is a median over rounds:
 
     hosts.rados.read|write.4KiB   microseconds of a request; what Stripewise adds is the difference
     hosts.rados.read|write.SIZE   MB/s
@@ -53,8 +54,8 @@ class OnCeph:
         bench.command("restripe", self.file, "--layout", "s0..s3 64KiB", cwd=self.cluster)
         self.floor("write", 4 * MIB, FILE // (4 * MIB))
 
-    def floor(self, kind, request, count):
-        words = [self.loop, kind, self.engine.conf, FILE, REGION, STRIPE, request, count, *self.engine.pools]
+    def floor(self, kind, request, count, *options):
+        words = [self.loop, kind, self.engine.conf, FILE, REGION, STRIPE, request, count, *options, *self.engine.pools]
         return int(output_of(words))
 
     def measure(self):
@@ -64,24 +65,28 @@ class OnCeph:
                     self.measure_one(f"hosts.rados.{kind}.{name}", kind, request, count // self.share, environment)
 
     def measure_one(self, name, kind, request, count, environment):
-        bare, ours = [], []
+        measures = {
+            "ours_ns": lambda: self.bench.spin(kind, self.file, FILE, request, count, environment)[0],
+            "floor_ns": lambda: self.floor(kind, request, count),
+            "in_place_ns": lambda: self.floor(kind, request, count, "-s"),
+        }
+        details = {what: [] for what in measures}
         for turn in range(PAIRS):
-            for redirected in (False, True) if turn % 2 else (True, False):
-                if redirected:
-                    ours.append(self.bench.spin(kind, self.file, FILE, request, count, environment)[0] / count)
-                else:
-                    bare.append(self.floor(kind, request, count) / count)
+            for what in list(measures)[:: 1 if turn % 2 else -1]:
+                details[what].append(measures[what]() / count)
+        ours, bare, in_place = details.values()
         # Neighbours in time share the machine's mood.
         added = statistics.median(one - other for one, other in zip(ours, bare)) / 1000
         ratio = statistics.median(other / one for one, other in zip(ours, bare))
-        details = {"ours_ns": ours, "floor_ns": bare}
+        beside_in_place = statistics.median(other / one for one, other in zip(ours, in_place))
         if request == 4 * KIB:
             floor = statistics.median(bare) / 1000
             self.report.add(name, floor + added, "us", floor, ("at most", MAX_ADDED_US), f"adds {added:.0f} us", details)
             return
         speed = request * 1000 / statistics.median(bare)
         goal = ("at least", MIN_OF_FLOOR) if request >= GOAL_FROM else None
-        self.report.add(name, ratio * speed, "MB/s", speed, goal, f"adds {added:.0f} us", details)
+        note = f"adds {added:.0f} us; {beside_in_place:.2f} of librados with the bytes put in place"
+        self.report.add(name, ratio * speed, "MB/s", speed, goal, note, details)
         if request == 4 * MIB:
             self.report.add(f"hosts.rados.{kind}.over_slowest", 1 / ratio, "x", goal=("at most", MAX_OF_SLOWEST), note="a request over four OSDs")
 
