@@ -3,7 +3,8 @@
 //!
 //! They lie at or above a *base*, by default the program's soft limit of open files but at most [`HIGHEST_BASE`] (a higher number makes the
 //! kernel's table, and every fork, larger). A number beyond the soft limit needs the limit raised; it is raised for the time of the one
-//! call and put back, so the program never sees another limit than its own, and none of its numbers is taken.
+//! call and put back, so the program never sees another limit than its own, and none of its numbers is taken. Once the program has lowered its hard limit below the base, they lie in the
+//! upper quarter of what is left.
 //!
 //! Closing goes by raw system call: the destructor of the standard library's `OwnedFd` calls libc's `close`, which the preload library defines.
 
@@ -192,11 +193,16 @@ pub fn space_above(base: RawFd) -> usize {
 }
 
 fn duplicate_above(descriptor: impl AsFd, base: RawFd) -> Result<RawFd, Errno> {
-    let duplicate = || rustix::io::fcntl_dupfd_cloexec(&descriptor, base).map(IntoRawFd::into_raw_fd);
-    match duplicate() {
-        // The number lies beyond the soft limit.
-        Err(Errno::INVAL | Errno::MFILE) => with_raised_limit(duplicate),
-        result => result,
+    let duplicate = |base| rustix::io::fcntl_dupfd_cloexec(&descriptor, base).map(IntoRawFd::into_raw_fd);
+    let is_beyond = |result: &Result<RawFd, Errno>| matches!(result, Err(Errno::INVAL | Errno::MFILE));
+    let result = duplicate(base);
+    // The number lies beyond the soft limit.
+    let result = if is_beyond(&result) { with_raised_limit(|| duplicate(base)) } else { result };
+    // The program has lowered the hard limit below the base since: as high as that permits, out of the way of its own numbers.
+    let hard = rustix::process::getrlimit(Resource::Nofile).maximum.and_then(|hard| RawFd::try_from(hard).ok());
+    match hard.map(|hard| hard - hard / 4) {
+        Some(below) if is_beyond(&result) && below < base => with_raised_limit(|| duplicate(below)),
+        _ => result,
     }
 }
 
