@@ -62,7 +62,7 @@ C_FLAGS = ("-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 POSIX = [
     "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names", "streams",
     "standard_streams", "reopened", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors",
-    "concurrent", "rings", "forks", "wide", "walks", "numbers", "programs",
+    "concurrent", "rings", "forks", "vforked", "wide", "walks", "numbers", "programs",
 ]
 
 

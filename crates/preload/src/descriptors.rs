@@ -8,7 +8,7 @@
 //! | 3 | a managed file; the rest is the address of its [`Open`] |
 //!
 //! Reading a word needs no lock. Words change where descriptors are made and closed, and there only by the process
-//! that owns the table: a child of `vfork` does not.
+//! that owns the table: a child of `vfork` does not, and is told apart (`process::children`).
 
 use crate::capture::{self, Captured};
 pub(crate) use crate::log::FLOOR;
@@ -50,6 +50,8 @@ pub(crate) enum Known {
     Plain,
     Captured(Captured),
     Managed(Pinned),
+    /// A managed file, of this child of `vfork`: a helper does what is asked of it.
+    OfChild,
 }
 
 /// What `descriptor` is. Two loads when it is none of our business.
@@ -58,6 +60,34 @@ pub(crate) fn lookup(descriptor: c_int) -> Known {
     if descriptor as usize >= LIMIT {
         return Known::Plain;
     }
+    if process::children::are_there() {
+        return lookup_beside_children(descriptor);
+    }
+    lookup_in_table(descriptor)
+}
+
+/// Where some process with this memory has changed its descriptors and not the table.
+#[cold]
+#[inline(never)]
+fn lookup_beside_children(descriptor: c_int) -> Known {
+    if process::owns_tables() {
+        process::children::are_over();
+        return lookup_in_table(descriptor);
+    }
+    let _errno = process::Errno::keep();
+    // SAFETY: if it is not open, the kernel says so.
+    let borrowed = unsafe { rustix::fd::BorrowedFd::borrow_raw(descriptor) };
+    let is_path = rustix::fs::fcntl_getfl(borrowed).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::PATH));
+    let is_managed = !is_path
+        && rustix::fs::fstat(borrowed).is_ok_and(|status| {
+            rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::RegularFile
+                && stub::is_stub(borrowed, &status)
+        });
+    if is_managed { Known::OfChild } else { Known::Plain }
+}
+
+#[inline(always)]
+fn lookup_in_table(descriptor: c_int) -> Known {
     // Before the table is there, every descriptor is unknown.
     let word = TABLE.get(descriptor as usize).map_or(0, |word| word.load(Ordering::Acquire));
     if word & KIND == PLAIN {
@@ -164,6 +194,13 @@ pub(crate) fn identify_all() {
     }
     forget(std::os::fd::AsRawFd::as_raw_fd(&directory));
     managed::close_raw(directory);
+}
+
+/// In a process whose descriptors the table does not know: each is looked at again. What was open stays so.
+pub(crate) fn forget_all() {
+    for descriptor in 0..HIGHEST.load(Ordering::Relaxed) {
+        store(descriptor as c_int, 0);
+    }
 }
 
 /// Whether nobody has looked what the descriptor is: after [`lookup`], that the caller may not note it.

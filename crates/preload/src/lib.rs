@@ -72,7 +72,10 @@ static LIFE: process::Life = process::Life {
     free_memory: allocator::after_fork,
     forget_parent: descriptors::forget_captured,
     after_fork_in_child: managed::after_fork_in_child,
-    leave_out: capture::leave_out,
+    leave_out: || {
+        capture::leave_out();
+        descriptors::forget_all();
+    },
     end: || {
         redirect::closing::before_end();
         if capture::recorder().is_some() {

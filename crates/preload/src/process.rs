@@ -5,6 +5,7 @@
 //! even when it was made by a raw system call. A child of `vfork` shares all memory with its parent: it is told apart
 //! by its process number, and what it does to its own descriptors changes no table.
 
+pub(crate) mod children;
 pub(crate) mod helper;
 
 pub(crate) use crate::environment::variable;
@@ -33,7 +34,7 @@ pub(crate) struct Life {
     pub(crate) forget_parent: fn(),
     /// In a child that is numbered.
     pub(crate) after_fork_in_child: fn(),
-    /// This process, a helper of ours, leaves no trace.
+    /// This process, a helper of ours, leaves no trace, and has the descriptors of a child of `vfork`.
     pub(crate) leave_out: fn(),
     /// The process is about to end, or to become another program.
     pub(crate) end: fn(),
@@ -185,6 +186,7 @@ pub(crate) fn begin_child() {
         return;
     }
     let _errno = Errno::keep();
+    children::forget_all();
     (LIFE.free_memory)();
     let _inside = Inside::enter();
     (LIFE.forget_parent)();

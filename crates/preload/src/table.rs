@@ -125,7 +125,7 @@ pub const TABLE: &[Group] = &[
     ]),
     served("shared objects", "posix/load.rs", &["dlopen", "dlmopen"]),
     served("processes", "posix/spawn.rs", &[
-        "_exit", "_Exit", "posix_spawn_file_actions_addopen", "posix_spawn_file_actions_adddup2",
+        "_exit", "_Exit", "vfork", "__vfork", "posix_spawn_file_actions_addopen", "posix_spawn_file_actions_adddup2",
         "posix_spawn_file_actions_addchdir_np", "posix_spawn_file_actions_addfchdir_np",
         "posix_spawn_file_actions_destroy",
     ]),
@@ -223,7 +223,7 @@ pub const TABLE: &[Group] = &[
     ]),
     harmless("processes",
         "the new program loads this library itself; a child made otherwise finds its state emptied", &[
-        "fork", "__fork", "_Fork", "vfork", "__vfork", "clone", "__clone",
+        "fork", "__fork", "_Fork", "clone", "__clone",
         "posix_spawn_file_actions_init", "posix_spawn_file_actions_addclose",
         "posix_spawn_file_actions_addclosefrom_np", "posix_spawn_file_actions_addtcsetpgrp_np", "system", "__libc_system", "daemon", "wordexp", "pidfd_spawn", "pidfd_spawnp", "quick_exit",
     ]),

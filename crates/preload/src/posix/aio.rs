@@ -120,6 +120,7 @@ unsafe fn submit(call: Call, request: *mut aiocb, real: impl FnOnce() -> c_int, 
     // SAFETY: the caller's promise.
     match lookup(unsafe { (*request).aio_fildes }) {
         Known::Plain => real(),
+        Known::OfChild => process::fail(Errno::OPNOTSUPP),
         Known::Captured(key) => {
             let start = clock::now();
             let result = real();
@@ -203,7 +204,7 @@ interpose! {
                     note(call, request, key, start);
                     rest.push(request);
                 }
-                Known::Plain => rest.push(request),
+                Known::Plain | Known::OfChild => rest.push(request),
             }
         }
         if rest.is_empty() && !all.is_empty() {

@@ -40,15 +40,21 @@ fn next_own(start: c_uint) -> Option<c_uint> {
 fn forget(descriptor: c_int) {
     if process::owns_tables() {
         descriptors::forget(descriptor);
+    } else {
+        process::children::changes_descriptors();
     }
 }
 
 /// After `to` became another name of `from`.
 fn copy(from: c_int, to: c_int) {
-    if to >= 0 && process::owns_tables() {
-        descriptors::copy(from, to);
-        redirect::stdio::descriptor_replaced(to);
+    if to < 0 {
+        return;
     }
+    if !process::owns_tables() {
+        return process::children::changes_descriptors();
+    }
+    descriptors::copy(from, to);
+    redirect::stdio::descriptor_replaced(to);
 }
 
 /// After `to` was to become another name of `from`, with this result.
@@ -67,7 +73,7 @@ fn flags_set(descriptor: c_int, flags: c_int, result: c_int, start: Ticks) {
     }
     let _errno = process::Errno::keep();
     let captured = match lookup(descriptor) {
-        Known::Plain => return,
+        Known::Plain | Known::OfChild => return,
         Known::Captured(before) => {
             if process::owns_tables() {
                 descriptors::captured_flags_changed(before);
@@ -99,6 +105,9 @@ interpose! {
         if is_own(fd) {
             return process::fail(Errno::BADF);
         }
+        if process::children::are_there() && !process::owns_tables() {
+            return real(fd);
+        }
         let start = capture::now();
         let key = match lookup(fd) {
             Known::Captured(key) => {
@@ -111,7 +120,7 @@ interpose! {
                 drop(open);
                 key
             }
-            Known::Plain => {
+            Known::Plain | Known::OfChild => {
                 redirect::closing::before_close(fd);
                 None
             }

@@ -38,8 +38,13 @@ unsafe fn execute(path: &CStr, arguments: Strings, environment: Strings) -> c_in
         start(Given { path, arguments, environment }, Who::Caller, |Start { instead, environment }| {
             let Instead { path, arguments } = instead.unwrap_or(Instead { path, arguments });
             process::leave();
+            let is_child = process::children::ends();
             EXECVE.get()(path.as_ptr(), arguments, environment);
-            process::errno()
+            let failed = process::errno();
+            if is_child {
+                process::children::changes_descriptors();
+            }
+            failed
         })
     }
 }

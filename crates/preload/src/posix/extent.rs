@@ -31,8 +31,18 @@ macro_rules! managed_or {
             Known::Plain => $real,
             Known::Managed($open) => managed_unit($call, &$open, FileOffset($offset), $bytes, || $run),
             Known::Captured(_) => recorded($call, $fd, $offset, $bytes, || $real),
+            Known::OfChild => by_helper(|| match lookup($fd) {
+                Known::Managed($open) => $run,
+                _ => Err(Errno::IO),
+            }),
         }
     };
+}
+
+/// Does in a helper what answers 0 or -1.
+#[cold]
+fn by_helper(run: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    process::helper::run(run).map_or_else(process::fail, |()| 0)
 }
 
 /// Records a call between two files as a read of the one and a write of the other.
@@ -62,7 +72,7 @@ fn between(
 }
 
 fn is_managed(fd: c_int) -> bool {
-    matches!(lookup(fd), Known::Managed(_))
+    matches!(lookup(fd), Known::Managed(_) | Known::OfChild)
 }
 
 /// Refuses a call between two descriptors, as the kernel would: bad descriptors first.
@@ -136,6 +146,7 @@ interpose! {
     fn posix_fallocate[posix_fallocate64] (fd: c_int, offset: off_t, bytes: off_t) -> c_int |real| {
         match lookup(fd) {
             Known::Plain => real(fd, offset, bytes),
+            Known::OfChild => libc::EOPNOTSUPP,
             Known::Captured(key) => {
                 let start = capture::now();
                 let result = real(fd, offset, bytes);

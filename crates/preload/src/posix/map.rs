@@ -22,6 +22,10 @@ interpose! {
         }
         match lookup(fd) {
             Known::Plain => real(address, length, protection, flags, fd, offset),
+            Known::OfChild => {
+                process::fail(rustix::io::Errno::NODEV);
+                libc::MAP_FAILED
+            }
             Known::Captured(key) => {
                 let start = capture::now();
                 let result = real(address, length, protection, flags, fd, offset);

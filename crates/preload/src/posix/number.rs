@@ -259,6 +259,7 @@ unsafe fn special(number: c_long, words: &Words) -> Option<c_long> {
                 None
             }
             libc::SYS_exit_group => {
+                process::children::ends();
                 process::leave();
                 None
             }

@@ -165,6 +165,9 @@ fn note(
     start: Ticks,
 ) -> Result<(), Errno> {
     let owns = process::owns_tables();
+    if !owns {
+        process::children::changes_descriptors();
+    }
     // SAFETY: just opened.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let status = rustix::fs::fstat(borrowed);

@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn io_submit(context: *mut c_void, count: c_long, b
         let is_managed = |number: &c_long| {
             // SAFETY: the caller's promise; what the kernel would refuse by EFAULT is none.
             let block = unsafe { (*blocks.offset(*number as isize)).as_ref() };
-            block.is_some_and(|block| matches!(lookup(block.descriptor as c_int), Known::Managed(_)))
+            block.is_some_and(|block| matches!(lookup(block.descriptor as c_int), Known::Managed(_) | Known::OfChild))
         };
         taken = (0..count).find(is_managed).unwrap_or(count);
         if taken == 0 {

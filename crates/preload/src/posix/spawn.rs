@@ -8,7 +8,7 @@
 //! `_Fork` finds the page of `process` zeroed. A child of `vfork` is told apart by its number.
 
 use crate::process::{self, helper};
-use crate::real::interpose;
+use crate::real::{Real, interpose};
 use crate::redirect;
 use libc::{c_char, c_int, mode_t};
 use rustix::fd::BorrowedFd;
@@ -149,7 +149,38 @@ interpose! {
     }
 
     fn _exit[_Exit] (status: c_int) -> ! |real| {
+        process::children::ends();
         process::leave();
         real(status)
     }
+}
+
+type Vfork = unsafe extern "C" fn() -> libc::pid_t;
+
+// SAFETY: the type of `vfork`.
+static VFORK: Real<Vfork> = unsafe { Real::new(c"vfork") };
+
+/// Counts the child that is about to be made, and says where libc makes it.
+extern "C" fn before_vfork() -> Vfork {
+    if process::is_active() {
+        process::children::begins();
+    }
+    VFORK.get()
+}
+
+/// Returns twice, the second time when the child has written over its part of the stack: so no function of Rust can stand for it. This one goes on in libc's,
+/// which returns to the caller.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn vfork() {
+    std::arch::naked_asm!("sub rsp, 8", "call {before}", "add rsp, 8", "jmp rax", before = sym before_vfork)
+}
+
+/// As `vfork`.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn __vfork() {
+    std::arch::naked_asm!("jmp {vfork}", vfork = sym vfork)
 }

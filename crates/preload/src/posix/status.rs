@@ -3,7 +3,7 @@
 //! libc answers about the stub; its size, blocks and times are then replaced by the data's. Only an answer about a
 //! regular file of a stub's size is looked at further.
 
-use crate::process::{self, Inside};
+use crate::process::{self, Inside, helper};
 use crate::real::interpose;
 use crate::redirect::status::{self as redirected, Corrected, Of};
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
@@ -24,6 +24,49 @@ unsafe fn corrected<A>(
     concerns: impl Fn(&A) -> bool,
     correct: impl Fn(&mut A) -> Corrected,
     real: impl Fn() -> c_int,
+) -> c_int {
+    if process::children::are_there() && !process::owns_tables() && !answer.is_null() {
+        return by_helper(answer, concerns, correct, real);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { corrected_here(answer, &concerns, &correct, &real) }
+}
+
+/// As [`corrected`], in a child of `vfork`, which has no client.
+#[cold]
+fn by_helper<A>(
+    answer: *mut A,
+    concerns: impl Fn(&A) -> bool,
+    correct: impl Fn(&mut A) -> Corrected,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    let result = real();
+    // SAFETY: filled in by the call.
+    if result != 0 || !crate::redirect::is_on() || !concerns(unsafe { &*answer }) {
+        return result;
+    }
+    let whole = [libc::iovec { iov_base: answer.cast(), iov_len: size_of::<A>() }];
+    let ask = || {
+        // SAFETY: the caller's promise, in the helper's memory.
+        match unsafe { corrected_here(answer, &concerns, &correct, &real) } {
+            0 => Ok(size_of::<A>() as i64),
+            _ => Err(rustix::io::Errno::from_raw_os_error(process::errno())),
+        }
+    };
+    // SAFETY: where the program wants the answer.
+    match unsafe { helper::run_into(&whole, ask) } {
+        Ok(_) => 0,
+        Err(errno) => process::fail(errno),
+    }
+}
+
+/// # Safety
+/// As [`corrected`].
+unsafe fn corrected_here<A>(
+    answer: *mut A,
+    concerns: &impl Fn(&A) -> bool,
+    correct: &impl Fn(&mut A) -> Corrected,
+    real: &impl Fn() -> c_int,
 ) -> c_int {
     for _ in 0..MAX_CHANGED {
         let result = real();

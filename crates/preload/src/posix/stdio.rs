@@ -287,7 +287,7 @@ interpose! {
     }
 
     fn fdopen[] (fd: c_int, mode: *const c_char) -> *mut FILE |real| {
-        if let Known::Managed(_) = lookup(fd) {
+        if matches!(lookup(fd), Known::Managed(_) | Known::OfChild) {
             return redirected::open_descriptor(fd, mode);
         }
         let start = capture::now();

@@ -6,9 +6,50 @@
 
 use super::{NoSignals, before_fork, begin_child, end_fork};
 use crate::LIFE;
+use libc::iovec;
 use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::{c_int, c_long};
 use stripewise_store::client::Child;
+
+/// As [`run`], of work that answers a number and fills these buffers, from the first on.
+///
+/// # Safety
+/// The program's buffers, to be written.
+pub(crate) unsafe fn run_into(buffers: &[iovec], work: impl FnOnce() -> Result<i64, Errno>) -> Result<i64, Errno> {
+    const ANSWER: usize = size_of::<i64>();
+    let bytes: usize = buffers.iter().map(|buffer| buffer.iov_len).sum();
+    let length = bytes.checked_add(ANSWER).ok_or(Errno::INVAL)?;
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh mapping, ended below; what is copied lies within it and within the buffers.
+    unsafe {
+        let shared = rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::SHARED)?;
+        let data = shared.cast::<u8>().add(ANSWER);
+        let over = |count: usize, each: &dyn Fn(*mut u8, *mut u8, usize)| {
+            let mut at = 0;
+            for buffer in buffers {
+                let part = buffer.iov_len.min(count - at);
+                each(buffer.iov_base.cast(), data.add(at), part);
+                at += part;
+            }
+        };
+        let result = run(|| {
+            let answer = work()?;
+            shared.cast::<i64>().write(answer);
+            let count = usize::try_from(answer).unwrap_or(0).min(bytes);
+            over(count, &|buffer, shared, part| std::ptr::copy_nonoverlapping(buffer, shared, part));
+            Ok(())
+        })
+        .map(|()| {
+            let answer = shared.cast::<i64>().read();
+            let count = usize::try_from(answer).unwrap_or(0).min(bytes);
+            over(count, &|buffer, shared, part| std::ptr::copy_nonoverlapping(shared, buffer, part));
+            answer
+        });
+        let _ = rustix::mm::munmap(shared, length);
+        result
+    }
+}
 
 /// Does `work` in a helper and returns its answer.
 pub(crate) fn run(work: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {

@@ -147,7 +147,7 @@ fn reported_by_broker(inode: BorrowedFd<'_>, is_stub: Option<Errno>) -> Behind {
 
 pub(crate) fn is_managed(of: Of) -> bool {
     match of {
-        Of::Descriptor(descriptor) if matches!(lookup(descriptor), Known::Managed(_)) => true,
+        Of::Descriptor(descriptor) if matches!(lookup(descriptor), Known::Managed(_) | Known::OfChild) => true,
         // An O_PATH descriptor, which is in no table: by its name in /proc.
         Of::Descriptor(descriptor) => std::ffi::CString::new(format!("/proc/self/fd/{descriptor}"))
             .is_ok_and(|link| with_file_at(libc::AT_FDCWD, &link, true, |_, _, _| ()).is_some()),
