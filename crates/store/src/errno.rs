@@ -62,6 +62,8 @@ impl ToErrno for ServerError {
             | ServerError::ShutOut { .. } => Errno::IO,
             ServerError::NoSpace { .. } => Errno::NOSPC,
             ServerError::Denied { .. } => Errno::ACCESS,
+            // The program's memory, which its server reached by the kernel.
+            ServerError::Os { source: Errno::FAULT, .. } => Errno::FAULT,
             // What a server fails with is an I/O error to the program, whatever the server's own words; a full or forbidden one was named above.
             ServerError::Os { .. } => Errno::IO,
         }

@@ -102,5 +102,30 @@ int main(void)
     wait(&status);
     show_child(status);
     show_file("limited");
+
+    /* A daemon lowers its limits, closes all that it finds and opens its own: under the numbers that it expects. */
+    if (fork() == 0) {
+        struct rlimit few = {64, 256};
+        CALL(setrlimit(RLIMIT_NOFILE, &few));
+        int first = (int)CALL(open("first", O_RDWR | O_CREAT, 0644));
+        CALL(write(first, "first", 5));
+        fflush(stdout);
+        if (fork() == 0) {
+            for (int fd = 3; fd < 64; fd++)
+                close(fd);
+            int second = (int)CALL(open("second", O_RDWR | O_CREAT, 0644));
+            int third = (int)CALL(open("third", O_RDWR | O_CREAT, 0644));
+            CALL(write(second, "second", 6));
+            CALL(write(third, "third", 5));
+            _exit(0);
+        }
+        wait(&status);
+        show_child(status);
+        _exit(0);
+    }
+    wait(&status);
+    show_child(status);
+    show_file("second");
+    show_file("third");
     return 0;
 }

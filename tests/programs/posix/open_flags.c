@@ -81,5 +81,15 @@ int main(void)
     CALL(open("", O_RDONLY));
     CALL(open("d", O_RDWR | O_CREAT | O_SYNC, 0644));
     CALL(open("e", O_RDWR | O_CREAT | O_NONBLOCK, 0444));
+    /* A path with a slash at its end is a directory's. */
+    CALL(open("new/", O_RDWR | O_CREAT, 0644));
+    CALL(open("./new//", O_WRONLY | O_CREAT | O_EXCL, 0644));
+    CALL(open("missing/new/", O_WRONLY | O_CREAT, 0644));
+    CALL(open("e/", O_RDWR | O_CREAT, 0644));
+    CALL(creat("new/", 0644));
+    CALL(fopen("new/", "w") != NULL);
+    CALL(symlink("new/", "dangling"));
+    CALL(open("dangling", O_RDWR | O_CREAT, 0644));
+    CALL(access("new", F_OK));
     return 0;
 }

@@ -1,5 +1,6 @@
 /* read, write and their positioned and vectored relations, over several stripes, at odd offsets and past the end. */
 #include "transcript.h"
+#include <sys/mman.h>
 
 #define BYTES (3u << 20)
 static char big[BYTES], back[BYTES + 100];
@@ -70,6 +71,18 @@ int main(void)
     CALL(posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL));
     CALL(syncfs(fd));
     sync();
+    /* Memory that is not there. */
+    void *volatile nowhere = NULL;
+    char *guarded = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(guarded + 4096, 4096, PROT_NONE);
+    CALL(pread(fd, nowhere, 10, 0));
+    CALL(pread(fd, nowhere, 10, 100000000));
+    CALL(pwrite(fd, nowhere, 10, 0));
+    CALL(pread(fd, guarded + 4096, 10, 0));
+    CALL(pwrite(fd, guarded + 4096, 10, 0));
+    struct iovec halfway[2] = {{guarded, 100}, {NULL, 10}};
+    CALL(preadv(fd, halfway, 2, 0));
+    CALL(pwritev(fd, halfway, 2, 0));
     show_file("f");
     CALL(close(fd));
     CALL(fsync(fd));

@@ -147,6 +147,37 @@ int main(void)
     CALL(fclose(f));
     CALL(fcntl(number, F_GETFD));
     show_file("over");
+    /* What is appended to is read from its begin. */
+    f = opened("both", "w");
+    CALL(fputs("one\ntwo\n", f));
+    CALL(fclose(f));
+    f = opened("both", "a+");
+    CALL(ftell(f));
+    CALL(fgets(buffer, sizeof buffer, f) != NULL);
+    say("%s", buffer);
+    CALL(fputs("three\n", f));
+    CALL(fflush(f));
+    show_file("both");
+    CALL(freopen("both", "a+", f) == f);
+    CALL(fgets(buffer, sizeof buffer, f) != NULL);
+    say("%s", buffer);
+    CALL(fclose(f));
+    f = opened("both", "a");
+    CALL(ftell(f));
+    CALL(fclose(f));
+    /* A stream does what its descriptor can. */
+    const char *modes[] = {"r", "w", "a", "r+", "w+", "a+", "q", ""};
+    int accesses[] = {O_RDONLY, O_WRONLY, O_RDWR};
+    for (int access = 0; access < 3; access++)
+        for (int mode = 0; mode < 8; mode++) {
+            int under = open("both", accesses[access]);
+            f = fdopen(under, modes[mode]);
+            say("%d %s %s %x", access, modes[mode], f ? "yes" : errno_name(errno), (unsigned)fcntl(under, F_GETFL) & (O_ACCMODE | O_APPEND));
+            if (f)
+                fclose(f);
+            else
+                close(under);
+        }
     /* A stream left open is flushed by exit. */
     f = opened("left", "w");
     fputs("flushed at exit", f);

@@ -37,11 +37,15 @@ pub(crate) unsafe fn vectors<'a>(vector: *const iovec, count: c_int) -> Result<&
     }
 }
 
+/// `EFAULT`: one of them leads nowhere.
 fn total(vectors: &[iovec]) -> Result<u64, Errno> {
     let mut sum = 0u64;
     for vector in vectors {
         if vector.iov_len > isize::MAX as usize {
             return Err(Errno::INVAL);
+        }
+        if vector.iov_base.is_null() && vector.iov_len > 0 {
+            return Err(Errno::FAULT);
         }
         sum = sum.checked_add(vector.iov_len as u64).filter(|sum| i64::try_from(*sum).is_ok()).ok_or(Errno::INVAL)?;
     }
@@ -127,7 +131,10 @@ pub(crate) fn read(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) ->
     if !open.is_readable() {
         return Err(Errno::BADF);
     }
-    let wanted = total(vectors)?;
+    let wanted = match total(vectors) {
+        Err(Errno::FAULT) => return read_before_null(open, descriptor, vectors, at),
+        wanted => wanted?,
+    };
     let offset = start(at, descriptor, wanted)?;
     let result = if wanted == 0 { Ok(0) } else { read_vectors(file, offset, vectors, open.mode()) };
     let bytes = *result.as_ref().unwrap_or(&0);
@@ -135,6 +142,28 @@ pub(crate) fn read(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) ->
         give_back(descriptor, wanted - bytes as u64);
     }
     result.map(|bytes| Moved { offset, bytes })
+}
+
+/// The vectors before the first one that leads nowhere, if they have any bytes.
+fn before_null(vectors: &[iovec]) -> &[iovec] {
+    let is_null = |vector: &iovec| vector.iov_base.is_null() && vector.iov_len > 0;
+    let before = &vectors[..vectors.iter().position(is_null).unwrap_or(vectors.len())];
+    if before.iter().any(|vector| vector.iov_len > 0) { before } else { &[] }
+}
+
+/// As far as there is memory; where there is none, an error, unless the file has no byte there.
+#[cold]
+fn read_before_null(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -> Result<Moved, Errno> {
+    if let before @ [_, ..] = before_null(vectors) {
+        return read(open, descriptor, before, at);
+    }
+    let offset = start(at, descriptor, 0)?;
+    let mut byte = [0];
+    let one = [iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 }];
+    match read_vectors(open.file()?, offset, &one, open.mode())? {
+        0 => Ok(Moved { offset, bytes: 0 }),
+        _ => Err(Errno::FAULT),
+    }
 }
 
 fn read_vectors(file: &StripedFile, offset: u64, vectors: &[iovec], mode: IoMode) -> Result<usize, Errno> {
@@ -203,7 +232,13 @@ fn write_in(
     if !file.is_writable() {
         return Err(Errno::BADF);
     }
-    let wanted = total(vectors)?;
+    let wanted = match total(vectors) {
+        Err(Errno::FAULT) => match before_null(vectors) {
+            [] => return Err(Errno::FAULT),
+            before => return write_in(open, descriptor, before, at, mode, appends),
+        },
+        wanted => wanted?,
+    };
     let offset = start(at, descriptor, wanted)?;
     let result = match limit::allowed(offset, wanted) {
         Ok(0) => Ok(0),

@@ -9,8 +9,12 @@ use stripewise_store::file::FileError;
 /// Tells the log what went wrong, and the program its number.
 #[cold]
 pub(crate) fn failed(error: &FileError) -> Errno {
-    log_once(Level::Error, &[error.to_string().as_bytes()]);
-    error.errno()
+    let errno = error.errno();
+    // The program's own mistake.
+    if errno != Errno::FAULT {
+        log_once(Level::Error, &[error.to_string().as_bytes()]);
+    }
+    errno
 }
 
 /// The same where the broker could not be asked, or refused.

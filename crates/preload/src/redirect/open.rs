@@ -34,7 +34,7 @@ pub(crate) fn create(
     flags: c_int,
     mode: mode_t,
 ) -> Option<Result<(c_int, bool), Errno>> {
-    if flags & (libc::O_DIRECTORY | libc::O_PATH) != 0 {
+    if flags & (libc::O_DIRECTORY | libc::O_PATH) != 0 || names_directory(path) {
         return None;
     }
     if !process::owns_tables() {
@@ -83,6 +83,7 @@ fn create_by_helper(directory: c_int, path: &CStr, flags: c_int, mode: mode_t) -
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
     let base = unsafe { BorrowedFd::borrow_raw(directory) };
     let stub = rustix::fs::openat(base, path, OFlags::from_bits_retain(opened as u32), Mode::empty())?;
+    process::children::changes_descriptors();
     Ok(Some((stub.into_raw_fd(), true)))
 }
 
@@ -113,8 +114,14 @@ pub(crate) fn create_unnamed(
 /// Whether an open of this path with `O_CREAT` would make a managed file.
 pub(crate) fn would_create(directory: c_int, path: &CStr) -> bool {
     let Ok(client) = client() else { return false };
-    target(directory, path, libc::O_CREAT)
-        .is_some_and(|target| is_ours(&client, target.to_bytes()) && rustix::fs::lstat(&target).is_err())
+    !names_directory(path)
+        && target(directory, path, libc::O_CREAT)
+            .is_some_and(|target| is_ours(&client, target.to_bytes()) && rustix::fs::lstat(&target).is_err())
+}
+
+/// Whether a path can only be a directory's, by the slash at its end: of a new file libc says what is wrong.
+fn names_directory(path: &CStr) -> bool {
+    path.to_bytes().ends_with(b"/")
 }
 
 /// Where the file would appear: absolute, links followed.
@@ -130,6 +137,9 @@ fn target(directory: c_int, path: &CStr, flags: c_int) -> Option<CString> {
     }
     for _ in 0..MAX_LINKS {
         let Ok(link) = rustix::fs::readlinkat(rustix::fs::CWD, &target, Vec::new()) else { return Some(target) };
+        if names_directory(&link) {
+            return None;
+        }
         let next = if link.to_bytes().starts_with(b"/") {
             link
         } else {

@@ -136,7 +136,7 @@ pub(crate) fn open(path: *const c_char, mode: *const c_char, opener: Opener) -> 
     if descriptor < 0 {
         return Some(std::ptr::null_mut());
     }
-    let stream = if matches!(lookup(descriptor), Known::Managed(_)) {
+    let stream = if matches!(lookup(descriptor), Known::Managed(_) | Known::OfChild) {
         open_descriptor(descriptor, mode)
     } else {
         // SAFETY: an ordinary file after all; our own `fdopen` passes it on.
@@ -150,18 +150,30 @@ pub(crate) fn open(path: *const c_char, mode: *const c_char, opener: Opener) -> 
     Some(stream)
 }
 
+/// Whether a descriptor of these flags can do what a stream of the other ones does.
+fn gives(flags: c_int, wanted: c_int) -> bool {
+    let access = flags & libc::O_ACCMODE;
+    flags < 0 || access == libc::O_RDWR || access == wanted & libc::O_ACCMODE
+}
+
 /// `fdopen` of a managed descriptor.
 pub(crate) fn open_descriptor(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: the program's string and descriptor.
     unsafe {
-        let appends = *mode as u8 == b'a';
-        if appends {
-            // As libc does: the flag, and then the end.
-            let flags = libc::fcntl(descriptor, libc::F_GETFL);
+        let flags = libc::fcntl(descriptor, libc::F_GETFL);
+        let wanted = flags_of(CStr::from_ptr(mode).to_bytes()).filter(|wanted| gives(flags, *wanted));
+        let Some(wanted) = wanted else {
+            process::fail(rustix::io::Errno::INVAL);
+            return std::ptr::null_mut();
+        };
+        if wanted & libc::O_APPEND != 0 {
+            // As libc does: the flag, and then the end, unless the stream reads as well.
             if flags >= 0 && flags & libc::O_APPEND == 0 {
                 libc::fcntl(descriptor, libc::F_SETFL, flags | libc::O_APPEND);
             }
-            libc::lseek(descriptor, 0, libc::SEEK_END);
+            if wanted & libc::O_ACCMODE == libc::O_WRONLY {
+                libc::lseek(descriptor, 0, libc::SEEK_END);
+            }
         }
     }
     new_stream(descriptor, mode)
@@ -346,7 +358,8 @@ unsafe fn begin_again(stream: *mut FILE, flags: c_int) {
         };
         let appending = if flags & libc::O_APPEND != 0 { APPENDING } else { 0 };
         *bits = *bits & !(NO_READS | NO_WRITES | APPENDING) | access | appending;
-        libc::fseeko(stream, 0, if appending != 0 { libc::SEEK_END } else { libc::SEEK_SET });
+        let begins_at_end = appending != 0 && access == NO_READS;
+        libc::fseeko(stream, 0, if begins_at_end { libc::SEEK_END } else { libc::SEEK_SET });
     }
     if let Some(descriptor) = descriptor_of(stream)
         && let Some(place) = streams::place(descriptor)
