@@ -32,6 +32,7 @@ DOCUMENTED = {
     "fio_mmap": {"ENODEV"},
     "fio_libaio": {"refused"},
     "io_submit": {"EINVAL"},
+    "watch_writes": {"ENOSPC"},
     "io_uring_setup": {"ENOSYS"},
     "openat2_new_below": {"ENOSYS"},
 }
@@ -173,7 +174,7 @@ def shell_cases() -> list[Case]:
     cases = [
         Case(f"shell/{name}", ("bash", f"{{here}}/shell/{name}.sh"), programs=needs.get(name, ()))
         for name in ("redirection", "copying", "text", "moving", "rsync", "archive", "sqlite", "compile", "scripts", "venv",
-                     "git")
+                     "git", "follow")
     ]
     cases.append(Case("fio/direct", ("bash", "{here}/shell/fio.sh", "psync", "--direct=1"), programs=("fio",), timeout_s=120))
     for engine in ("psync", "sync", "vsync", "pvsync", "pvsync2", "posixaio", "mmap", "libaio"):

@@ -104,6 +104,7 @@ pub const TABLE: &[Group] = &[
         "__fread_unlocked_chk", "fwrite", "fwrite_unlocked", "fflush", "fseek", "fseeko", "fseeko64", "rewind",
         "fsetpos", "fsetpos64", "dprintf", "__dprintf_chk", "vdprintf", "__vdprintf_chk", "fileno", "fileno_unlocked",
     ]),
+    refused("watches of reads and writes", "posix/names.rs", "ENOSPC", &["inotify_add_watch"]),
     refused("shared writable mappings", "posix/map.rs", "ENODEV", &[
         "mmap", "mmap64",
     ]),
@@ -181,7 +182,7 @@ pub const TABLE: &[Group] = &[
         "sockatmark", "pipe", "__pipe", "pipe2", "poll", "__poll", "__poll_chk", "ppoll", "__ppoll_chk", "select",
         "__select", "pselect", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait",
         "epoll_pwait2", "eventfd", "eventfd_read", "eventfd_write", "signalfd", "timerfd_create", "timerfd_gettime",
-        "timerfd_settime", "inotify_init", "inotify_init1", "inotify_add_watch", "inotify_rm_watch", "fanotify_init",
+        "timerfd_settime", "inotify_init", "inotify_init1", "inotify_rm_watch", "fanotify_init",
         "fanotify_mark", "isatty", "ttyname", "ttyname_r", "__ttyname_r_chk", "ptsname", "ptsname_r",
         "__ptsname_r_chk", "grantpt", "unlockpt", "tcdrain", "tcflow", "tcflush", "tcgetattr", "tcgetpgrp",
         "tcgetsid", "tcsendbreak", "tcsetattr", "tcsetpgrp", "forkpty", "login_tty", "pidfd_send_signal", "mq_open",
@@ -272,6 +273,7 @@ pub const NUMBERS: &[Group] = &[
     served("processes", BY_NUMBER, &[
         "execve", "execveat", "exit_group",
     ]),
+    refused("watches of reads and writes", BY_NUMBER, "ENOSPC", &["inotify_add_watch"]),
     refused("shared writable mappings", BY_NUMBER, "ENODEV", &["mmap"]),
     refused("mappings that grow", BY_NUMBER, "ENOMEM", &["mremap"]),
     refused("moves inside the kernel", BY_NUMBER, "EXDEV", &["copy_file_range"]),
@@ -314,7 +316,7 @@ pub const NUMBERS: &[Group] = &[
         "pipe", "pipe2", "poll", "ppoll", "select", "pselect6", "epoll_create", "epoll_create1", "epoll_ctl",
         "epoll_wait", "epoll_pwait", "epoll_pwait2", "epoll_ctl_old", "epoll_wait_old", "eventfd", "eventfd2",
         "signalfd", "signalfd4", "timerfd_create", "timerfd_gettime", "timerfd_settime", "inotify_init",
-        "inotify_init1", "inotify_add_watch", "inotify_rm_watch", "fanotify_init", "fanotify_mark",
+        "inotify_init1", "inotify_rm_watch", "fanotify_init", "fanotify_mark",
         "pidfd_send_signal", "process_madvise", "process_mrelease", "setns", "mq_open", "mq_unlink", "mq_timedsend",
         "mq_timedreceive", "mq_notify", "mq_getsetattr", "kcmp", "landlock_add_rule", "landlock_restrict_self",
     ]),

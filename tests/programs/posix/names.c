@@ -1,6 +1,7 @@
 /* rename over files, hard links, unlink while open, O_TMPFILE, mkstemp, remove, directories. */
 #include "transcript.h"
 #include <dirent.h>
+#include <sys/inotify.h>
 
 static int put(const char *name, const char *text)
 {
@@ -100,6 +101,13 @@ int main(void)
     show_file("outer");
     CALL(rename("sub", "renamed"));
     put("renamed/kept", "kept");
+    /* Whoever waits for what is written is told that he has to look himself. */
+    int watches = (int)CALL(inotify_init1(IN_NONBLOCK));
+    TAGGED("watch_writes", inotify_add_watch(watches, "outer", IN_MODIFY));
+    CALL(inotify_add_watch(watches, "outer", IN_DELETE_SELF | IN_CLOSE_WRITE) > 0);
+    CALL(inotify_add_watch(watches, "renamed", IN_MODIFY | IN_CREATE) > 0);
+    CALL(inotify_add_watch(watches, "missing", IN_MODIFY));
+    CALL(close(watches));
     list(".");
     list("renamed");
     return 0;

@@ -111,7 +111,26 @@ fn changing_open(fd: c_int, what: redirected::Change, real: impl FnOnce() -> c_i
 use redirected::Change::{Attributes, Times};
 use redirected::NameCall;
 
+fn is_managed(path: *const c_char) -> bool {
+    if path.is_null() || !process::is_active() || !crate::redirect::is_on() {
+        return false;
+    }
+    let _errno = Errno::keep();
+    let Some(_inside) = Inside::enter() else { return false };
+    // SAFETY: the program's string, which is not null.
+    crate::redirect::with_file_at(AT_FDCWD, unsafe { CStr::from_ptr(path) }, true, |_, _, _| ()).is_some()
+}
+
 interpose! {
+    /// The kernel sees what is read and written at the objects alone. With this error programs look by themselves, as `tail -f` does, where they would wait
+    /// for ever.
+    fn inotify_add_watch[] (instance: c_int, path: *const c_char, mask: u32) -> c_int |real| {
+        if mask & (libc::IN_MODIFY | libc::IN_ACCESS) != 0 && is_managed(path) {
+            return process::fail(rustix::io::Errno::NOSPC);
+        }
+        real(instance, path, mask)
+    }
+
     fn unlink[] (path: *const c_char) -> c_int |real| {
         unlinking(AT_FDCWD, path, || real(path))
     }

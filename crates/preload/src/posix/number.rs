@@ -204,6 +204,7 @@ unsafe fn by_name(number: c_long, words: &Words) -> Option<c_long> {
             to: *const c_char = 3, flags: c_uint = 4) -> c_int;
         SYS_linkat => names::linkat(from_directory: c_int = 0, from: *const c_char = 1, to_directory: c_int = 2,
             to: *const c_char = 3, flags: c_int = 4) -> c_int;
+        SYS_inotify_add_watch => names::inotify_add_watch(instance: c_int = 0, path: *const c_char = 1, mask: u32 = 2) -> c_int;
         SYS_truncate => names::truncate(path: *const c_char = 0, length: off_t = 1) -> c_int;
         #[cfg(target_arch = "x86_64")]
         SYS_chmod => names::chmod(path: *const c_char = 0, mode: mode_t = 1) -> c_int;
