@@ -61,7 +61,7 @@ pub(crate) fn lookup(descriptor: c_int) -> Known {
         return Known::Plain;
     }
     if process::children::are_there() {
-        return lookup_beside_children(descriptor);
+        return lookup_with_children(descriptor);
     }
     lookup_in_table(descriptor)
 }
@@ -69,7 +69,7 @@ pub(crate) fn lookup(descriptor: c_int) -> Known {
 /// Where some process with this memory has changed its descriptors and not the table.
 #[cold]
 #[inline(never)]
-fn lookup_beside_children(descriptor: c_int) -> Known {
+fn lookup_with_children(descriptor: c_int) -> Known {
     if process::owns_tables() {
         process::children::are_over();
         return lookup_in_table(descriptor);
