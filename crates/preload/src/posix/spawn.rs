@@ -5,7 +5,7 @@
 //! child is made, and the child opens what is there. What the child executes
 //! is `exec`'s affair. `system` and `popen` need no wrapper: the shell loads this library itself and finds its
 //! descriptors at their first use. `fork` calls the handlers that `process` registered; a child made by `clone` or
-//! `_Fork` finds the page of `process` zeroed. A child of `vfork` is told apart by its number.
+//! `_Fork` finds the page of `process` zeroed. A child of `vfork` is counted before it is made (`process::children`).
 
 use crate::process::{self, helper};
 use crate::real::{Real, interpose};
