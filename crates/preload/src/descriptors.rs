@@ -54,7 +54,7 @@ pub(crate) enum Known {
     OfChild,
 }
 
-/// What `descriptor` is. Two loads when it is none of our business.
+/// What `descriptor` is. Three loads when it is none of our business.
 #[inline(always)]
 pub(crate) fn lookup(descriptor: c_int) -> Known {
     if descriptor as usize >= LIMIT {

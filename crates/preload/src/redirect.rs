@@ -237,6 +237,9 @@ pub(crate) unsafe fn control(descriptor: c_int, request: c_ulong, argument: *mut
         Known::Managed(open) => Some(open),
         _ => None,
     };
+    if matches!(lookup(descriptor), Known::OfChild) {
+        return Some(Err(Errno::OPNOTSUPP));
+    }
     let request = request as c_uint;
     match request {
         // The stub's extents are not the file's: as a file system that has no such call says it.

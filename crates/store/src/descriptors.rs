@@ -199,9 +199,12 @@ fn duplicate_above(descriptor: impl AsFd, base: RawFd) -> Result<RawFd, Errno> {
     // The number lies beyond the soft limit.
     let result = if is_beyond(&result) { with_raised_limit(|| duplicate(base)) } else { result };
     // The program has lowered the hard limit below the base since: as high as that permits, out of the way of its own numbers.
+    if !is_beyond(&result) {
+        return result;
+    }
     let hard = rustix::process::getrlimit(Resource::Nofile).maximum.and_then(|hard| RawFd::try_from(hard).ok());
     match hard.map(|hard| hard - hard / 4) {
-        Some(below) if is_beyond(&result) && below < base => with_raised_limit(|| duplicate(below)),
+        Some(below) if below < base => with_raised_limit(|| duplicate(below)),
         _ => result,
     }
 }

@@ -10,7 +10,9 @@ static void look(const char *what, int file)
     struct stat status;
     char text[100];
     int failed = fstat(file, &status);
-    int length = snprintf(text, sizeof text, "%s: %d, %lld bytes\n", what, failed, (long long)status.st_size);
+    long long bytes = (long long)status.st_size;
+    failed += stat(what, &status);
+    int length = snprintf(text, sizeof text, "%s: %d, %lld and %lld bytes\n", what, failed, bytes, (long long)status.st_size);
     if (write(1, text, (size_t)length) != length)
         _exit(3);
 }

@@ -204,7 +204,8 @@ interpose! {
                     note(call, request, key, start);
                     rest.push(request);
                 }
-                Known::Plain | Known::OfChild => rest.push(request),
+                Known::Plain => rest.push(request),
+                Known::OfChild => return process::fail(Errno::OPNOTSUPP),
             }
         }
         if rest.is_empty() && !all.is_empty() {

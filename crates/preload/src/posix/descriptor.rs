@@ -41,7 +41,7 @@ fn forget(descriptor: c_int) {
     if process::owns_tables() {
         descriptors::forget(descriptor);
     } else {
-        process::children::changes_descriptors();
+        process::children::begins();
     }
 }
 
@@ -51,7 +51,7 @@ fn copy(from: c_int, to: c_int) {
         return;
     }
     if !process::owns_tables() {
-        return process::children::changes_descriptors();
+        return process::children::begins();
     }
     descriptors::copy(from, to);
     redirect::stdio::descriptor_replaced(to);

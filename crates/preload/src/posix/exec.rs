@@ -42,7 +42,7 @@ unsafe fn execute(path: &CStr, arguments: Strings, environment: Strings) -> c_in
             EXECVE.get()(path.as_ptr(), arguments, environment);
             let failed = process::errno();
             if is_child {
-                process::children::changes_descriptors();
+                process::children::begins();
             }
             failed
         })

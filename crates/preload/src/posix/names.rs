@@ -5,6 +5,7 @@ use crate::descriptors::{Known, lookup};
 use crate::process::{self, Errno, Inside};
 use crate::real::interpose;
 use crate::redirect::names as redirected;
+use crate::redirect::status::{self, Of};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, gid_t, mode_t, off_t, timespec, timeval, uid_t, utimbuf};
 use std::ffi::CStr;
 use stripewise_capture::call::Call;
@@ -117,8 +118,7 @@ fn is_managed(path: *const c_char) -> bool {
     }
     let _errno = Errno::keep();
     let Some(_inside) = Inside::enter() else { return false };
-    // SAFETY: the program's string, which is not null.
-    crate::redirect::with_file_at(AT_FDCWD, unsafe { CStr::from_ptr(path) }, true, |_, _, _| ()).is_some()
+    status::is_managed(Of::Path(AT_FDCWD, path, true))
 }
 
 interpose! {

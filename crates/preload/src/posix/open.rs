@@ -166,7 +166,7 @@ fn note(
 ) -> Result<(), Errno> {
     let owns = process::owns_tables();
     if !owns {
-        process::children::changes_descriptors();
+        process::children::begins();
     }
     // SAFETY: just opened.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };

@@ -5,22 +5,18 @@
 //! the table belongs to. If it is not, its descriptors are looked at each time, and what it asks of a managed file is done by a helper
 //! ([`super::helper`]).
 //!
-//! A child is counted by its parent before `vfork`, or by itself where it was made otherwise (`CLONE_VM`), when it changes a descriptor. It is not counted any
+//! A child is counted by its parent before `vfork`, or by itself where it was made otherwise (`CLONE_VM | CLONE_VFORK`), when it changes a descriptor. It is not counted any
 //! more when it becomes another program or ends. One that is killed before is found out by its parent's thread, which goes on only when it is gone.
 
-use super::{begin_child, is_begun, own_number};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How many there are.
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
 
-/// The child that this thread is about to make, whose number is not known.
-const NEXT: i32 = -1;
-
 thread_local! {
-    /// The child that was counted last: it runs in the memory of the thread that waits for it.
-    static COUNTED: Cell<i32> = const { Cell::new(0) };
+    /// Whether the child is counted for which this thread waits, and which runs in its memory.
+    static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether a process with this memory may not own the table.
@@ -29,52 +25,31 @@ pub(crate) fn are_there() -> bool {
     CHILDREN.load(Ordering::Relaxed) != 0
 }
 
-fn count(child: i32) {
-    COUNTED.with(|counted| {
-        if counted.replace(child) == 0 {
-            CHILDREN.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-}
-
-fn count_off() {
-    COUNTED.with(|counted| {
-        if counted.replace(0) != 0 {
-            CHILDREN.fetch_sub(1, Ordering::Relaxed);
-        }
-    });
-}
-
-/// This thread makes a child by `vfork`.
+/// This thread makes a child by `vfork`, or is in one that changes its descriptors.
 pub(crate) fn begins() {
-    count(NEXT);
+    if !IS_COUNTED.replace(true) {
+        CHILDREN.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
-/// This process, which does not own the table, changes its descriptors.
-#[cold]
-pub(crate) fn changes_descriptors() {
-    if !is_begun() {
-        begin_child();
+/// In the process that owns the table: a child of this thread is gone.
+pub(crate) fn are_over() {
+    if IS_COUNTED.replace(false) {
+        CHILDREN.fetch_sub(1, Ordering::Relaxed);
     }
-    count(own_number());
 }
 
 /// This process, which may be such a child, is about to end or to become another program. Returns whether it is one: if that fails, it is to be counted again.
 pub(crate) fn ends() -> bool {
     let is_one = are_there() && !super::owns_tables();
     if is_one {
-        count_off();
+        are_over();
     }
     is_one
-}
-
-/// In the process that owns the table: a child of this thread is gone.
-pub(crate) fn are_over() {
-    count_off();
 }
 
 /// In a child with memory of its own.
 pub(super) fn forget_all() {
     CHILDREN.store(0, Ordering::Relaxed);
-    COUNTED.with(|counted| counted.set(0));
+    IS_COUNTED.set(false);
 }

@@ -83,7 +83,7 @@ fn create_by_helper(directory: c_int, path: &CStr, flags: c_int, mode: mode_t) -
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
     let base = unsafe { BorrowedFd::borrow_raw(directory) };
     let stub = rustix::fs::openat(base, path, OFlags::from_bits_retain(opened as u32), Mode::empty())?;
-    process::children::changes_descriptors();
+    process::children::begins();
     Ok(Some((stub.into_raw_fd(), true)))
 }
 

@@ -55,7 +55,7 @@ fn behind(of: Of, identity: (u64, u64)) -> Behind {
                     Ok(file) => of_open(file),
                     Err(refusal) => reported_by_broker(stub, Some(refusal)),
                 },
-                // One of `O_PATH` is in no table; others may not have been looked at yet, and cannot be by a vfork child.
+                // One of `O_PATH` is in no table; others may not have been looked at yet.
                 _ if descriptors::is_undecided(descriptor)
                     || rustix::fs::fcntl_getfl(stub).is_ok_and(|flags| flags.contains(OFlags::PATH)) =>
                 {
