@@ -161,7 +161,8 @@ mod tests {
     #[test]
     fn opt_serves_a_checkpoint_from_a_common_start_and_a_late_one() {
         let case = case::all().into_iter().find(|case| case.name == "checkpoint-12h4s-5ms-1MiB-16").unwrap();
-        let found = measure(&case.shortened(2 << 30), 1).unwrap();
+        // Long enough that the late start itself is a small part of the run.
+        let found = measure(&case.shortened(4 << 30), 1).unwrap();
         assert!(found.ratio().unwrap() >= GOAL, "{:?} beside {:?}", found.mb_s, found.best_simple.mb_s);
         // `def` loses most of its bandwidth when the processes start late; `opt` does not.
         let lost = |policy: &str| 1.0 - found.starts["late"][policy] / found.starts["together"][policy];
