@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 # it is either that or one of these, and the program then goes the way that any careful program goes.
 DOCUMENTED = {
     "mmap_shared_write": {"ENODEV"},
+    "mmap_shared_by_writer": {"ENODEV"},
     "mmap_shared_read": {"ENODEV"},
     "mmap_private_read": {"ENODEV"},
     "mmap_private_write": {"ENODEV"},

@@ -105,7 +105,7 @@ pub const TABLE: &[Group] = &[
         "fsetpos", "fsetpos64", "dprintf", "__dprintf_chk", "vdprintf", "__vdprintf_chk", "fileno", "fileno_unlocked",
     ]),
     refused("watches of reads and writes", "posix/names.rs", "ENOSPC", &["inotify_add_watch"]),
-    refused("shared writable mappings", "posix/map.rs", "ENODEV", &[
+    refused("shared mappings by a descriptor that may write", "posix/map.rs", "ENODEV", &[
         "mmap", "mmap64",
     ]),
     refused("mappings that grow", "posix/map.rs", "ENOMEM", &["mremap"]),
@@ -274,7 +274,7 @@ pub const NUMBERS: &[Group] = &[
         "execve", "execveat", "exit_group",
     ]),
     refused("watches of reads and writes", BY_NUMBER, "ENOSPC", &["inotify_add_watch"]),
-    refused("shared writable mappings", BY_NUMBER, "ENODEV", &["mmap"]),
+    refused("shared mappings by a descriptor that may write", BY_NUMBER, "ENODEV", &["mmap"]),
     refused("mappings that grow", BY_NUMBER, "ENOMEM", &["mremap"]),
     refused("moves inside the kernel", BY_NUMBER, "EXDEV", &["copy_file_range"]),
     refused("moves inside the kernel", BY_NUMBER, "EINVAL", &["sendfile", "splice"]),

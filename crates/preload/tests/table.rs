@@ -259,8 +259,8 @@ A program may make a system call by its number, through libc's `syscall`. The ca
 
 Communication libraries observe a process's mappings. UCX (which Debian's MPICH loads, and Open MPI with `pml=ucx`) and Open MPI's own
 patcher replace the first instructions of `mmap`, `munmap` and their relations by a jump, in this library if it is loaded. Their hook makes
-the call by `syscall(SYS_mmap, ...)`, and the library serves it there: a private mapping of a managed file is a copy, a shared writable one fails
-with `ENODEV`, and the registration cache works as without Stripewise. This needs no settings. `UCX_MEM_MMAP_HOOK_MODE=reloc` instead changes the
+the call by `syscall(SYS_mmap, ...)`, and the library serves it there: a private mapping of a managed file is a copy, a shared one by a descriptor
+that may write fails with `ENODEV`, and the registration cache works as without Stripewise. This needs no settings. `UCX_MEM_MMAP_HOOK_MODE=reloc` instead changes the
 tables of loaded libraries. If UCX is linked to the program, it then calls libc's own `mmap` and bypasses any library before libc; `stripewise doctor`
 reports that setting. (With Debian's MPICH that mode hangs, with or without Stripewise.)
 

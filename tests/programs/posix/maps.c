@@ -44,20 +44,32 @@ int main(void)
     }
     /* A map that grows shows what follows in the file, or does not grow. */
     static const char *const GROWN[] = {"mremap_private", "mremap_shared"};
+    reader = (int)CALL(open("f", O_RDONLY));
     for (int shared = 0; shared < 2; shared++) {
-        map = mmap(NULL, 65536, PROT_READ, shared ? MAP_SHARED : MAP_PRIVATE, fd, 0);
+        map = mmap(NULL, 65536, PROT_READ, shared ? MAP_SHARED : MAP_PRIVATE, reader, 0);
         char *grown = mremap(map, 65536, 262144, MREMAP_MAYMOVE);
         if (tagged_after(GROWN[shared], grown == MAP_FAILED ? -1 : 0) != 0) {
             if (memcmp(map, data, 65536) != 0)
                 say("WRONG DATA in the map that did not grow");
             munmap(map, 65536);
-            grown = mmap(NULL, 262144, PROT_READ, shared ? MAP_SHARED : MAP_PRIVATE, fd, 0);
+            grown = mmap(NULL, 262144, PROT_READ, shared ? MAP_SHARED : MAP_PRIVATE, reader, 0);
         }
         if (memcmp(grown, data, 262144) != 0)
             say("WRONG DATA in the grown map");
         grown = mremap(grown, 262144, 4096, 0);
         CALL(grown != MAP_FAILED && memcmp(grown, data, 4096) == 0);
         munmap(grown, 4096);
+    }
+    CALL(close(reader));
+    /* Who may write expects to see in a shared map what is written by calls. */
+    map = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    bool is_mapped = tagged_after("mmap_shared_by_writer", map == MAP_FAILED ? -1 : 0) == 0;
+    CALL(pwrite(fd, "seen there", 10, 2000));
+    memcpy(data + 2000, "seen there", 10);
+    if (is_mapped) {
+        if (memcmp(map, data, BYTES) != 0)
+            say("WRONG DATA in the map after a write");
+        munmap(map, BYTES);
     }
     /* The last byte of the file and zeros after it in the same page. */
     map = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE, fd, 0);

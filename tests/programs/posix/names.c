@@ -78,6 +78,11 @@ int main(void)
     int linked = linkat(AT_FDCWD, path, AT_FDCWD, "named", AT_SYMLINK_FOLLOW);
     say("linkat of the hidden file = %d", linked);
     show_file("named");
+    hidden = (int)CALL(open(".", O_RDWR | O_TMPFILE | O_EXCL, 0600));
+    CALL(write(hidden, "never a name", 12));
+    snprintf(path, sizeof path, "/proc/self/fd/%d", hidden);
+    say("linkat of a file that may not be linked = %d", linkat(AT_FDCWD, path, AT_FDCWD, "never", AT_SYMLINK_FOLLOW));
+    CALL(close(hidden));
 
     char template[] = "temp-XXXXXX";
     int fd = mkstemp(template);

@@ -35,6 +35,8 @@ int main(void)
     show("hole and tail", back, 1006);
     CALL(pread(fd, back, 1, -1));
     CALL(pwrite(fd, back, 1, -1));
+    CALL(pread(fd, back, 1, INT64_MAX));
+    CALL(pwrite(fd, back, 1, INT64_MAX));
     CALL(lseek(fd, -1, SEEK_SET));
     CALL(lseek(fd, 0, 99));
 

@@ -6,7 +6,7 @@ import sqlite3
 
 def connect():
     connection = sqlite3.connect("data.db", timeout=30, isolation_level=None)
-    connection.execute("pragma mmap_size = 0")
+    connection.execute("pragma mmap_size = 268435456")
     return connection
 
 

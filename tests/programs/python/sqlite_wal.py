@@ -9,7 +9,7 @@ import sys
 
 def connect(name):
     connection = sqlite3.connect(name, timeout=30, isolation_level=None)
-    connection.execute("pragma mmap_size = 0")
+    connection.execute("pragma mmap_size = 268435456")
     return connection
 
 

@@ -121,7 +121,11 @@ fn give_back_unless_passed(descriptor: c_int, end: u64, bytes: u64) {
 
 fn start(at: At, descriptor: c_int, bytes: u64) -> Result<u64, Errno> {
     match at {
-        At::Given(offset) => u64::try_from(offset).map_err(|_| Errno::INVAL),
+        // The last byte has an offset, too.
+        At::Given(offset) => match offset.checked_add_unsigned(bytes) {
+            Some(_) => u64::try_from(offset).map_err(|_| Errno::INVAL),
+            None => Err(Errno::INVAL),
+        },
         At::Position => take(descriptor, bytes),
     }
 }

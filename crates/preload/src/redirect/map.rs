@@ -1,9 +1,11 @@
 //! Mapping managed files: a filled copy, never the stub.
 //!
-//! The bytes lie in a memory file; a shared mapping, which only reads, is of a descriptor that only reads, so that
-//! `mprotect` cannot make it writable later. A shared writable one would need the data's pages themselves: it is refused
-//! with ENODEV, as by file systems without mapping. A copy does not see later writes, and beyond the end it is zero where
-//! a file would raise SIGBUS. It has no bytes to grow by, so it does not grow; it is known by its name in `/proc`.
+//! The bytes lie in a memory file. A shared mapping by a descriptor that may write is refused with ENODEV, as by file
+//! systems without mapping: written to, it would need the data's pages themselves, and if it only reads, its program
+//! expects to see there what it writes by calls (LMDB, SQLite). One by a descriptor that only reads is of a descriptor of
+//! the memory file that only reads, so that `mprotect` cannot make it writable later. A copy does not see later writes,
+//! and beyond the end it is zero where a file would raise SIGBUS. It has no bytes to grow by, so it does not grow; it is
+//! known by its name in `/proc`.
 //!
 //! The memory that the program gets is mapped by the function behind ours, so that a library that patched it to watch
 //! mappings (UCX) sees this one.
@@ -83,7 +85,9 @@ pub(crate) unsafe fn map(
     }
     let kind = match flags & libc::MAP_TYPE {
         libc::MAP_PRIVATE => libc::MAP_PRIVATE,
-        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE if protection & libc::PROT_WRITE != 0 => return Err(Errno::NODEV),
+        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE if protection & libc::PROT_WRITE != 0 || file.is_writable() => {
+            return Err(Errno::NODEV);
+        }
         libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => libc::MAP_SHARED,
         _ => return Err(Errno::INVAL),
     };

@@ -172,7 +172,9 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
         flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_DIRECT | libc::O_ACCMODE);
     // The broker needs a descriptor that writes.
     let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { libc::O_RDWR } else { flags & libc::O_ACCMODE };
-    let born = OFlags::from_bits_retain((kept | access) as u32);
+    // A file without a name may be one that never gets any.
+    let never_named = if unnamed { flags & libc::O_EXCL } else { 0 };
+    let born = OFlags::from_bits_retain((kept | access | never_named) as u32);
     let bytes = target.to_bytes();
     let at = bytes.iter().rposition(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
     let parent = CString::new(&bytes[..at.max(1)]).map_err(|_| Errno::INVAL)?;
