@@ -6,8 +6,8 @@ use crate::proof::Granted;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::UCred;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 use stripewise_layout::FileId;
@@ -97,18 +97,19 @@ pub(crate) struct Client {
 pub(crate) struct Creations {
     /// Made last and not closed yet.
     last: Option<FileId>,
-    /// Small files that were written, in a row.
-    written: u32,
+    /// Small files that were written, in a row; `None` before the first.
+    written: Option<u32>,
 }
 
 impl Creations {
     /// Files that have to be written in a row before one is expected to be.
     const ROW: u32 = 4;
 
-    /// Returns whether the file is expected to be written at once.
-    pub(crate) fn made(&mut self, file: FileId) -> bool {
+    /// Returns whether the file is expected to be written at once. A client's first file goes by the row of those before it: many programs are one process of
+    /// many that a script starts.
+    pub(crate) fn made(&mut self, file: FileId, row_of_all: &AtomicU32) -> bool {
         self.last = Some(file);
-        self.written >= Self::ROW
+        *self.written.get_or_insert_with(|| row_of_all.load(Relaxed)) >= Self::ROW
     }
 
     pub(crate) fn is_last(&self, file: FileId) -> bool {
@@ -116,10 +117,13 @@ impl Creations {
     }
 
     /// The last user of a file that this client made closed it; `is_small`: it was written, and no more than the object of its first stripe takes.
-    pub(crate) fn closed(&mut self, file: FileId, is_small: bool) {
+    pub(crate) fn closed(&mut self, file: FileId, is_small: bool, row_of_all: &AtomicU32) {
         if self.is_last(file) {
             self.last = None;
-            self.written = if is_small { self.written.saturating_add(1) } else { 0 };
+            let before = self.written.unwrap_or(0);
+            let row = if is_small { before.saturating_add(1) } else { 0 };
+            self.written = Some(row);
+            row_of_all.store(row, Relaxed);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Memory of this boot is taken over, since processes may be using it; then its size is the truth. Without it nobody can be using the file, and it has its durable size.
 //!
 //! While a client makes files one after the other, the memory of the next one is made ahead, under an identity that no record has yet
-//! ([`FileMemory::make_wanted`]). What is left of that is removed with the client's connection, or at the next start as the memory of any file that is no more.
+//! ([`FileMemory::make_wanted`]). What is left of that is removed when the broker stops, or at the next start as the memory of any file that is no more.
 
 use crate::context::Context;
 use crate::guard;
@@ -85,7 +85,7 @@ impl FileMemory {
     }
 
     /// Removes what was made ahead.
-    pub(crate) fn forget_ahead(&self) {
+    fn forget_ahead(&self) {
         let mut ahead = guard(&self.ahead);
         self.is_wanted.store(false, SeqCst);
         ahead.drain(..).for_each(|(file, _)| self.remove_memory(file));

@@ -47,6 +47,7 @@ use crate::search::StubSearch;
 use crate::throttle::Throttle;
 use crate::truncation::Truncation;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use stripewise_layout::Cluster;
 
@@ -83,6 +84,8 @@ struct Base {
     objects: Arc<Objects>,
     files: Arc<Files>,
     occupancy: Occupancy,
+    /// Small files that the client which closed one last had written in a row.
+    small_in_a_row: AtomicU32,
 }
 
 impl Base {
@@ -115,6 +118,7 @@ impl Base {
             objects,
             files,
             occupancy,
+            small_in_a_row: AtomicU32::new(0),
         })
     }
 }

@@ -104,7 +104,7 @@ impl Parts {
                 let proof = proof()?;
                 let placement = self.placement_for(&path)?;
                 let (managed, made) = self.lifecycle.create(&proof, &path, placement, FileState::Creating, None)?;
-                let is_written_next = guard(&connection.client).creations.made(managed.file);
+                let is_written_next = guard(&connection.client).creations.made(managed.file, &self.base.small_in_a_row);
                 // Another host asks for what its programs write.
                 if is_written_next && connection.host().is_none() {
                     self.begin_unasked(&managed);
@@ -213,7 +213,7 @@ impl Parts {
                 if was_made_last {
                     // Without the client's lock, which comes after the file's.
                     let is_small = managed.as_deref().is_some_and(is_small);
-                    guard(&connection.client).creations.closed(file, is_small);
+                    guard(&connection.client).creations.closed(file, is_small, &self.base.small_in_a_row);
                 }
                 if let Some(managed) = managed {
                     self.regions.replicas.left(&managed, connection.id);

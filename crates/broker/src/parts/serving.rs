@@ -31,7 +31,6 @@ impl Serves for Parts {
     }
 
     fn connection_ended(&self, connection: &Connection) {
-        self.base.memory.forget_ahead();
         Parts::connection_ended(self, connection);
     }
 
