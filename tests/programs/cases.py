@@ -31,9 +31,8 @@ DOCUMENTED = {
     "python_mmap_read": {"ENODEV"},
     "numpy_memmap_read": {"ENODEV"},
     "fio_mmap": {"ENODEV"},
-    "fio_libaio": {"refused"},
-    "io_submit": {"EINVAL"},
     "watch_writes": {"ENOSPC"},
+    "io_submit_append": {"EINVAL"},
     "io_uring_setup": {"ENOSYS"},
     "openat2_new_below": {"ENOSYS"},
 }
@@ -64,7 +63,7 @@ C_FLAGS = ("-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 POSIX = [
     "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names", "streams",
     "standard_streams", "reopened", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors",
-    "concurrent", "rings", "forks", "vforked", "wide", "walks", "numbers", "programs",
+    "concurrent", "libaio", "rings", "forks", "vforked", "wide", "walks", "numbers", "programs",
 ]
 
 
@@ -178,6 +177,7 @@ def shell_cases() -> list[Case]:
                      "git", "follow")
     ]
     cases.append(Case("fio/direct", ("bash", "{here}/shell/fio.sh", "psync", "--direct=1"), programs=("fio",), timeout_s=120))
+    cases.append(Case("fio/libaio_ring", ("bash", "{here}/shell/fio.sh", "libaio", "--userspace_reap"), programs=("fio",), timeout_s=120))
     for engine in ("psync", "sync", "vsync", "pvsync", "pvsync2", "posixaio", "mmap", "libaio"):
         cases.append(Case(f"fio/{engine}", ("bash", "{here}/shell/fio.sh", engine), programs=("fio",), timeout_s=120))
     return cases
@@ -191,6 +191,6 @@ def all_cases() -> list[Case]:
 DISK_CASES = tuple(
     f"posix/{name}/plain" for name in (
         "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names",
-        "streams", "maps", "copies", "direct", "descriptors", "forks", "numbers",
+        "streams", "maps", "copies", "direct", "descriptors", "forks", "numbers", "libaio",
     )
 ) + ("posix/open_every_flag", "shell/sqlite", "shell/copying", "fio/direct", "fio/libaio", "python/files")

@@ -7,6 +7,7 @@ mod descriptor;
 mod exec;
 mod extent;
 mod kernel;
+mod libaio;
 mod load;
 mod map;
 mod names;

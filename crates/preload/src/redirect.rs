@@ -8,6 +8,7 @@ pub(crate) mod exec;
 pub(crate) mod extent;
 mod failure;
 mod foreign;
+pub(crate) mod libaio;
 pub(crate) mod limit;
 pub(crate) mod load;
 pub(crate) mod map;

@@ -69,7 +69,7 @@ pub const TABLE: &[Group] = &[
         "wscanf", "fwscanf", "vwscanf", "vfwscanf", "__isoc99_wscanf", "__isoc99_fwscanf", "__isoc99_vwscanf",
         "__isoc99_vfwscanf",
     ]),
-    refused("libaio", "posix/rings.rs", "EINVAL", &["io_submit"]),
+    served("libaio", "posix/libaio.rs", &["io_submit"]),
     served("system calls by number, as listed below", "posix/number.rs", &["syscall"]),
     refused("rings of liburing, in every redirected program", "posix/rings.rs", "ENOSYS", &[
         "io_uring_queue_init", "io_uring_queue_init_params", "io_uring_queue_init_mem", "io_uring_setup",
@@ -278,7 +278,7 @@ pub const NUMBERS: &[Group] = &[
     refused("mappings that grow", BY_NUMBER, "ENOMEM", &["mremap"]),
     refused("moves inside the kernel", BY_NUMBER, "EXDEV", &["copy_file_range"]),
     refused("moves inside the kernel", BY_NUMBER, "EINVAL", &["sendfile", "splice"]),
-    refused("the kernel's aio", BY_NUMBER, "EINVAL", &["io_submit"]),
+    served("the kernel's asynchronous I/O", BY_NUMBER, &["io_submit"]),
     refused("rings, in every redirected program", BY_NUMBER, "ENOSYS", &["io_uring_setup"]),
     harmless("rings and aio without a descriptor of a file", "they work on contexts and rings", &[
         "io_setup", "io_destroy", "io_getevents", "io_pgetevents", "io_cancel", "io_uring_enter", "io_uring_register",

@@ -82,6 +82,8 @@ fn every_call_is_recorded_with_its_place_length_and_error() {
         (Call::Write, 12381, 14, 0),
         (Call::Write, 12395, 15, 0),
         (Call::AioWrite, 444, 333, 0),
+        (Call::AioWrite, 555, 222, 0),
+        (Call::AioRead, 666, 77, 0),
         (Call::SendfileRead, 10, 99, 0),
     ];
     assert_eq!(data, expected);

@@ -18,17 +18,15 @@ complaints() {
 run first "$engine" --rw=randwrite
 status=$?
 case $engine in
-    mmap | libaio)
-        # These go round the calls that can be redirected: being refused is an answer, other bytes are none.
+    mmap)
+        # This goes round the calls that can be redirected: being refused is an answer, other bytes are none.
         if [ $status = 0 ]; then
             result=ok
         elif grep -qi 'verify\|crc' first.messages; then
             complaints first
             echo "WRONG DATA by $engine"
-        elif [ "$engine" = mmap ]; then
-            grep -q 'No such device' first.messages && result=ENODEV
         else
-            result=refused
+            grep -q 'No such device' first.messages && result=ENODEV
         fi
         echo "~fio_$engine ${result:-$(complaints first)}"
         if [ $status = 0 ] && ! run first psync --rw=randwrite --verify_only; then

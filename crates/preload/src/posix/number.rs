@@ -8,7 +8,7 @@
 //! `table::NUMBERS` names the calls. A program with the instruction itself in its code is out of reach.
 
 use super::kernel::call_kernel;
-use super::rings::{Block, io_submit};
+use super::libaio::io_submit;
 use super::{data, descriptor, exec, extent, map, names, open, status};
 use crate::process;
 use crate::redirect;
@@ -251,10 +251,7 @@ unsafe fn special(number: c_long, words: &Words) -> Option<c_long> {
             libc::SYS_io_uring_setup if redirect::is_on() && !stripewise_store::client::is_making_ring() => {
                 Some(result_of(-c_long::from(libc::ENOSYS)))
             }
-            libc::SYS_io_submit => {
-                let blocks: *const *const Block = Word::of(words[2]);
-                Some(result_of(io_submit(Word::of(words[0]), words[1], blocks).into()))
-            }
+            libc::SYS_io_submit => Some(result_of(io_submit(Word::of(words[0]), words[1], Word::of(words[2])).into())),
             libc::SYS_sync => {
                 extent::before_sync();
                 None

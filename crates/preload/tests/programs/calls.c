@@ -2,6 +2,8 @@
 #include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +11,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -86,6 +89,16 @@ static void others(void)
     while (aio_error(&request) == EINPROGRESS)
         aio_suspend(list, 1, NULL);
     CHECK(aio_return(&request) == 333);
+    aio_context_t context = 0;
+    struct iovec parts[] = {{bytes, 70}, {bytes + 70, 7}};
+    struct iocb write = {.aio_lio_opcode = IOCB_CMD_PWRITE, .aio_fildes = (unsigned)fd, .aio_buf = (uintptr_t)bytes, .aio_nbytes = 222, .aio_offset = 555};
+    struct iocb read = {.aio_lio_opcode = IOCB_CMD_PREADV, .aio_fildes = (unsigned)fd, .aio_buf = (uintptr_t)parts, .aio_nbytes = 2, .aio_offset = 666};
+    struct iocb nowhere = {.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = 999};
+    struct iocb refused = write;
+    struct iocb *submitted[] = {&write, &read, &nowhere, &refused};
+    struct io_event events[2];
+    CHECK(syscall(SYS_io_setup, 4, &context) == 0 && syscall(SYS_io_submit, context, 4L, submitted) == 2);
+    CHECK(syscall(SYS_io_getevents, context, 2L, 2L, events, NULL) == 2 && syscall(SYS_io_destroy, context) == 0);
     void *map = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, fd, 4096);
     CHECK(map != MAP_FAILED && munmap(map, 8192) == 0);
     off_t from = 10;
