@@ -229,8 +229,6 @@ impl Open {
     fn close(&'static self) {
         let _errno = process::Errno::keep();
         let inside = process::Inside::enter();
-        // Once for all that is done here, each of which would block them for itself.
-        let _signals = process::NoSignals::begin();
         // SAFETY: the last use has ended and the open is on no table, so nobody else looks.
         let file = unsafe { (*self.file.get()).take() };
         let unnamed = self.unnamed.swap(false, Ordering::AcqRel);

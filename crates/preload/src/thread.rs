@@ -2,25 +2,29 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use stripewise_store::signals::NoSignals;
 
 thread_local! {
     /// No destructor: a plain value of the thread's static block.
     static INSIDE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While one lives, calls of this thread go straight to libc: they are the library's own.
-pub(crate) struct Inside;
+/// While one lives, calls of this thread go straight to libc: they are the library's own. No signal reaches the thread
+/// meanwhile: the files that a handler opens are the program's, and a handler may leave by `siglongjmp`.
+pub(crate) struct Inside {
+    /// Dropped after this: when handlers run again, the thread is outside.
+    _signals: NoSignals,
+}
 
 impl Inside {
     /// `None` when the thread is inside already.
     pub(crate) fn enter() -> Option<Self> {
-        INSIDE.with(|inside| {
-            if inside.get() > 0 {
-                return None;
-            }
-            inside.set(1);
-            Some(Self)
-        })
+        if Self::is_set() {
+            return None;
+        }
+        let signals = NoSignals::begin();
+        INSIDE.with(|inside| inside.set(1));
+        Some(Self { _signals: signals })
     }
 
     pub(crate) fn is_set() -> bool {

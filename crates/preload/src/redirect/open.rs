@@ -159,8 +159,6 @@ fn is_ours(client: &Client, path: &[u8]) -> bool {
 
 /// Makes a managed file, named `target` unless `O_TMPFILE` is among the flags, and enters its descriptor in the table.
 fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_int, Errno> {
-    // Once for all that is done here, each of which would block them for itself.
-    let _signals = process::NoSignals::begin();
     let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let flags = if unnamed { flags & !libc::O_TMPFILE } else { flags };
     if client.is_shared() && flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
