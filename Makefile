@@ -152,6 +152,7 @@ packages: ## a .deb, an .rpm and a tarball for glibc 2.28 and newer, in target/p
 	@setup/install --build
 	@setup/zig
 	PATH="$(CURDIR)/.venv/bin:$$PATH" cargo zigbuild --release --target $(PORTABLE).$(GLIBC) --package stripewise-preload
+	packaging/init-first $(TARGET)/$(PORTABLE)/release/libstripewise_preload.so
 	PATH="$(CURDIR)/.venv/bin:$$PATH" cargo zigbuild --release --target $(PORTABLE).$(GLIBC) --package stripewise-cli
 	packaging/packages $(TARGET)/$(PORTABLE)/release $(TARGET)/packages $(GLIBC)
 
@@ -160,6 +161,7 @@ wheel: ## the Python package with module, command and library: one abi3 wheel fo
 	@setup/install --build
 	@setup/zig
 	PATH="$(CURDIR)/.venv/bin:$$PATH" cargo zigbuild --release --target $(PORTABLE).$(GLIBC) --package stripewise-preload
+	packaging/init-first $(TARGET)/$(PORTABLE)/release/libstripewise_preload.so
 	PATH="$(CURDIR)/.venv/bin:$$PATH" cargo zigbuild --release --target $(PORTABLE).$(GLIBC) --package stripewise-cli
 	PATH="$(CURDIR)/.venv/bin:$$PATH" packaging/wheel $(TARGET)/$(PORTABLE)/release $(TARGET)/wheels $(GLIBC)
 

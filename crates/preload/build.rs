@@ -3,6 +3,8 @@
 //!
 //! The standard library asks the linker for `gcc_s` by name. A linker script of that name, found before the shared library, leads to the static one. That is
 //! the compiler's own and fits its C library; for another target or linker, as packages for older systems are made with, the shared one stays.
+//!
+//! The library's constructor runs before all others (`process`). Not every linker knows how to ask for that; `packaging/init-first` does it afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +15,9 @@ fn main() -> std::io::Result<()> {
     let variable = |name| std::env::var(name).ok();
     let is_own = variable("HOST") == variable("TARGET") && variable("RUSTC_LINKER").is_none();
     let is_gnu = variable("CARGO_CFG_TARGET_ENV").as_deref() == Some("gnu");
+    if is_own && is_gnu {
+        println!("cargo::rustc-cdylib-link-arg=-Wl,-z,initfirst");
+    }
     if is_own
         && is_gnu
         && let Some(unwinder) = static_unwinder()

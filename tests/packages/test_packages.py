@@ -91,6 +91,7 @@ class Packages(unittest.TestCase):
         self.assertEqual(run(command, "--version"), f"stripewise {VERSION}\n")
         for file in (command, library):
             self.assertNotIn(".debug_info", run("readelf", "--section-headers", "--wide", file))
+        self.assertRegex(run("readelf", "--dynamic", "--wide", library), r"FLAGS_1.*INITFIRST")
         (self.place / "server").mkdir()
         (self.place / "managed").mkdir()
         run(command, "init", "--server", "a=hdd:server", cwd=self.place)
@@ -193,6 +194,18 @@ class Packages(unittest.TestCase):
             stripewise check
         """)
         self.assertEqual(inside("dpkg-query --show --showformat '${Version}' stripewise"), f"{VERSION}.1")
+
+    def test_a_library_of_a_linker_that_does_not_know_how_is_marked_to_be_begun_first(self):
+        source, library = self.place / "begun.c", self.place / "begun.so"
+        source.write_text("int begun;\n")
+        run("cc", "-shared", "-fPIC", "-Wl,-z,now", "-o", library, source)
+        before = library.read_bytes()
+        self.assertNotIn("INITFIRST", run("readelf", "--dynamic", "--wide", library))
+        run(PACKAGING / "init-first", library)
+        self.assertRegex(run("readelf", "--dynamic", "--wide", library), r"FLAGS_1.*NOW.*INITFIRST")
+        self.assertEqual(sum(a != b for a, b in zip(before, library.read_bytes(), strict=True)), 1)
+        failed = subprocess.run([PACKAGING / "init-first", source], capture_output=True, text=True)
+        self.assertEqual((failed.returncode, failed.stderr), (1, f"packaging/init-first: {source} is no 64-bit little-endian ELF file\n"))
 
     def test_the_rpm_installs_the_same_files_and_is_removed_whole(self):
         package = self.package(".rpm", "rpmbuild")

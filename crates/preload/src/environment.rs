@@ -1,6 +1,21 @@
 //! What the environment asks for.
 
+use libc::c_char;
 use std::ffi::CStr;
+
+unsafe extern "C" {
+    static mut environ: *const *const c_char;
+}
+
+/// Before libc's own constructor, which sets the same: `environment` is what the loader gives to constructors.
+pub(crate) fn begin(environment: *const *const c_char) {
+    // SAFETY: libc's variable; no other thread is there yet, unless it is set.
+    unsafe {
+        if environ.is_null() {
+            environ = environment;
+        }
+    }
+}
 
 /// A variable of the environment, unless empty.
 pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {

@@ -14,6 +14,7 @@ pub(crate) use crate::thread::{Errno, Inside, errno, fail, set_errno};
 pub(crate) use stripewise_store::signals::NoSignals;
 
 use crate::LIFE;
+use libc::{c_char, c_int};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use stripewise_store::client::Child;
@@ -57,12 +58,13 @@ pub(crate) fn is_active() -> bool {
     if STARTED.load(Ordering::Acquire) == 2 { ACTIVE.load(Ordering::Relaxed) } else { start() }
 }
 
-/// Runs before `main`, and after the constructors of what the library itself needs.
+/// Runs before all other constructors (`-z initfirst`): a library may keep the address of a standard stream since its own.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = constructor;
+static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
 
-extern "C" fn constructor() {
+extern "C" fn constructor(_count: c_int, _arguments: *const *const c_char, environment: *const *const c_char) {
+    crate::environment::begin(environment);
     is_active();
     if ACTIVE.load(Ordering::Relaxed) {
         (LIFE.adopt_streams)();
