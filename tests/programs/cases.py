@@ -63,7 +63,7 @@ C_FLAGS = ("-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 POSIX = [
     "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names", "streams",
     "standard_streams", "reopened", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors",
-    "concurrent", "libaio", "rings", "forks", "vforked", "wide", "walks", "numbers", "programs",
+    "concurrent", "races", "libaio", "rings", "forks", "vforked", "wide", "walks", "numbers", "programs",
 ]
 
 
@@ -170,10 +170,10 @@ def python_cases() -> list[Case]:
 
 
 def shell_cases() -> list[Case]:
-    needs = {"rsync": ("rsync",), "sqlite": ("sqlite3",), "compile": ("gcc", "make"), "scripts": ("perl",), "git": ("git",)}
+    needs = {"rsync": ("rsync",), "sqlite": ("sqlite3",), "compile": ("gcc", "make"), "kept_streams": ("gcc",), "scripts": ("perl",), "git": ("git",)}
     cases = [
         Case(f"shell/{name}", ("bash", f"{{here}}/shell/{name}.sh"), programs=needs.get(name, ()))
-        for name in ("redirection", "copying", "text", "moving", "rsync", "archive", "sqlite", "compile", "scripts", "venv",
+        for name in ("redirection", "kept_streams", "copying", "text", "moving", "rsync", "archive", "sqlite", "compile", "scripts", "venv",
                      "git", "follow")
     ]
     cases.append(Case("fio/direct", ("bash", "{here}/shell/fio.sh", "psync", "--direct=1"), programs=("fio",), timeout_s=120))

@@ -2,6 +2,7 @@
 
 pub(crate) mod aio;
 pub(crate) mod closing;
+mod cookie;
 mod cxx;
 pub(crate) mod data;
 pub(crate) mod exec;
@@ -14,6 +15,7 @@ pub(crate) mod load;
 pub(crate) mod map;
 pub(crate) mod names;
 pub(crate) mod open;
+mod standard;
 pub(crate) mod status;
 pub(crate) mod stdio;
 mod streams;

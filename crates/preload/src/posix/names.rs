@@ -183,10 +183,14 @@ interpose! {
         let Some(_inside) = Inside::enter() else { return real(path, length) };
         let start = capture::now();
         let key = capture::key_of_path(AT_FDCWD, path);
-        let result = match redirected::truncate(path, length) {
-            Some(Ok(())) => 0,
-            Some(Err(errno)) => process::fail(errno),
-            None => real(path, length),
+        let result = match u64::try_from(length) {
+            Ok(bytes) if crate::redirect::is_on() => {
+                match redirected::truncate(CStr::from_ptr(path), bytes, |path| real(path.as_ptr(), length)) {
+                    Ok(()) => 0,
+                    Err(errno) => process::fail(errno),
+                }
+            }
+            _ => real(path, length),
         };
         if let Some(key) = key {
             capture::event(Call::Truncate, key, FileOffset(length as u64), 0, start, i64::from(result));

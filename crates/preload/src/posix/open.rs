@@ -2,7 +2,7 @@
 //!
 //! An open of an unmanaged file costs one `fstat` and a question for the process number when redirection is on. Two
 //! things must be decided before the kernel's open: `O_TRUNC` would cut the stub instead of the data, so it is taken
-//! out and done afterwards; and `O_CREAT` below a managed directory makes a managed file.
+//! out and done afterwards, on what was opened; and `O_CREAT` below a managed directory makes a managed file.
 
 use crate::capture;
 use crate::descriptors;
@@ -11,7 +11,7 @@ use crate::real::interpose;
 use crate::redirect;
 use libc::{c_char, c_int, mode_t};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_capture::call::Call;
@@ -31,15 +31,21 @@ fn exists(directory: c_int, path: &CStr) -> bool {
     rustix::fs::statat(unsafe { BorrowedFd::borrow_raw(directory) }, path, AtFlags::empty()).is_ok()
 }
 
+fn is_directory(directory: c_int, path: &CStr) -> bool {
+    // SAFETY: AT_FDCWD or what the program passed; the kernel checks it.
+    rustix::fs::statat(unsafe { BorrowedFd::borrow_raw(directory) }, path, AtFlags::empty())
+        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Directory)
+}
+
 fn plan(directory: c_int, path: &CStr, flags: c_int) -> Plan {
     let creates = flags & libc::O_CREAT != 0;
     let created = creates && capture::recorder().is_some() && (flags & libc::O_EXCL != 0 || !exists(directory, path));
-    let truncate = flags & libc::O_TRUNC != 0 && redirect::is_on() && flags & libc::O_PATH == 0;
-    if truncate && flags & libc::O_ACCMODE == libc::O_RDONLY {
-        // Linux cuts for an open that then only reads, if it might write. What cannot be a stub is left to the kernel.
-        let stub = redirect::may_be_stub(directory, path);
-        return Plan { flags: if stub { flags & !libc::O_TRUNC } else { flags }, truncate: stub, created };
-    }
+    // With O_RDONLY a directory can be opened, and the kernel says why it is not to be cut.
+    let may_be_directory = flags & (libc::O_ACCMODE | libc::O_CREAT) == libc::O_RDONLY;
+    let truncate = flags & libc::O_TRUNC != 0
+        && redirect::is_on()
+        && flags & libc::O_PATH == 0
+        && !(may_be_directory && is_directory(directory, path));
     Plan { flags: if truncate { flags & !libc::O_TRUNC } else { flags }, truncate, created }
 }
 
@@ -91,10 +97,14 @@ unsafe fn try_open(
     if path.is_null() || !process::is_active() {
         return Some(real(flags));
     }
-    let Some(inside) = Inside::enter() else { return Some(real(flags)) };
+    if Inside::is_set() {
+        return Some(real(flags));
+    }
     // SAFETY: as promised.
     let path = unsafe { CStr::from_ptr(path) };
     let start = capture::now();
+    let changes = flags & (libc::O_CREAT | libc::O_TRUNC) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    let inside = if changes { Inside::enter() } else { None };
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         // What the kernel refuses is left to it.
         let makes = flags & libc::O_CREAT == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -130,8 +140,14 @@ unsafe fn try_open(
         return Some(descriptor);
     }
     let errno = process::Errno::keep();
+    // SAFETY: just opened.
+    let status = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(descriptor) });
+    if status.as_ref().is_ok_and(|status| is_unconcerned(&plan, status)) && process::owns_tables() {
+        descriptors::set_plain(descriptor);
+        return Some(descriptor);
+    }
     let inside = Inside::enter();
-    let result = note(call, descriptor, (directory, path), &plan, start);
+    let result = note(call, descriptor, status, (directory, path), &plan, start);
     drop(inside);
     drop(errno);
     match result {
@@ -156,10 +172,22 @@ fn note_managed(call: Call, descriptor: c_int, created: bool, start: Ticks) {
     }
 }
 
+/// Whether what was just opened is neither managed nor recorded, and nothing is left to do: most opens of a program are such, and block no signals.
+fn is_unconcerned(plan: &Plan, status: &Stat) -> bool {
+    let identity = (status.st_dev, status.st_ino);
+    let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+    !plan.truncate
+        && status.st_nlink > 0
+        && capture::recorder().is_none()
+        && !is_used_here(identity)
+        && !(is_regular && redirect::is_on() && redirect::may_be_managed(status.st_size as u64, identity))
+}
+
 /// Looks at a descriptor just opened and enters it in the table.
 fn note(
     call: Call,
     descriptor: c_int,
+    status: rustix::io::Result<Stat>,
     (directory, path): (c_int, &CStr),
     plan: &Plan,
     start: Ticks,
@@ -170,7 +198,6 @@ fn note(
     }
     // SAFETY: just opened.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    let status = rustix::fs::fstat(borrowed);
     if plan.flags & libc::O_PATH == 0
         && status.as_ref().is_ok_and(|status| is_used_here((status.st_dev, status.st_ino)))
     {
@@ -208,6 +235,7 @@ fn note(
         return redirect::open::truncate_unadopted(borrowed);
     }
     if plan.truncate && plan.flags & libc::O_ACCMODE == libc::O_RDONLY {
+        // Linux cuts for an open that then only reads, if it might write.
         redirect::open::truncate_ordinary(borrowed)?;
     } else if plan.truncate {
         rustix::fs::ftruncate(borrowed, 0)?;

@@ -11,7 +11,7 @@ use crate::descriptors::{self, Known, lookup};
 use crate::process::{self, Inside};
 use crate::real::interpose;
 use crate::redirect;
-use crate::redirect::stdio as redirected;
+use crate::redirect::stdio::{self as redirected, Opened};
 use libc::{FILE, c_char, c_int, c_long, c_void, fpos_t, off_t, size_t};
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 use stripewise_capture::call::Call;
@@ -202,12 +202,42 @@ pub(crate) unsafe fn next_fileno(stream: *mut FILE) -> c_int {
     unsafe { NEXT.get()(stream) }
 }
 
-/// A name is about to be opened inside libc, where `O_TRUNC` would cut a stub: `Some` is the managed stream.
-fn managed_stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
-    if path.is_null() || mode.is_null() || !process::is_active() || !redirect::is_on() || Inside::is_set() {
+/// libc's own `fdopen`.
+///
+/// # Safety
+/// The descriptor is open; the mode is a string.
+unsafe fn next_fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
+    type Function = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
+    // SAFETY: the type of the C declaration.
+    static NEXT: crate::real::Real<Function> = unsafe { crate::real::Real::new(c"fdopen") };
+    // SAFETY: the caller's promise.
+    unsafe { NEXT.get()(descriptor, mode) }
+}
+
+/// `fopen` by our own open; none when it is libc's affair. `real` is libc's own.
+fn open_redirected(
+    path: *const c_char,
+    mode: *const c_char,
+    real: &dyn Fn(*const c_char, *const c_char) -> *mut FILE,
+) -> Option<*mut FILE> {
+    if path.is_null() || mode.is_null() || !redirect::is_on() || Inside::is_set() {
         return None;
     }
-    redirected::open(path, mode, super::open_for_stream)
+    let stream = match redirected::open(path, mode, super::open_for_stream)? {
+        Opened::Failed => return Some(std::ptr::null_mut()),
+        Opened::Managed(stream) => return Some(stream),
+        // SAFETY: its descriptor, and the program's mode.
+        Opened::Ordinary(ordinary) => ordinary.begin(|descriptor, mode| unsafe { next_fdopen(descriptor, mode) }, real),
+    };
+    watch_opened(stream);
+    Some(stream)
+}
+
+/// A stream of libc's was made of a descriptor whose open is recorded.
+fn watch_opened(stream: *mut FILE) {
+    if process::owns_tables() && key_of(stream).is_some() {
+        watch(stream, position_of(stream));
+    }
 }
 
 /// Formats and writes by our own `write`, where libc would write from inside itself; none when it is libc's affair.
@@ -272,7 +302,7 @@ interpose! {
         if !process::is_active() {
             return real(path, mode);
         }
-        if let Some(stream) = managed_stream(path, mode) {
+        if let Some(stream) = open_redirected(path, mode, &|path, mode| real(path, mode)) {
             return stream;
         }
         let start = capture::now();
@@ -300,15 +330,20 @@ interpose! {
         if !process::is_active() {
             return real(path, mode, stream);
         }
-        if redirect::is_on() && let Some(stream) = redirected::reopen(path, mode, stream, super::open_for_stream, |stream| real(path, mode, stream)) {
-            return stream;
-        }
         let start = capture::now();
         if let Some(key) = key_of(stream) {
             settle(stream, key);
             capture::event_with(Call::Fclose, key, NO_OFFSET, 0, start, 0);
         }
         unwatch(stream);
+        if redirect::is_on()
+            && !mode.is_null()
+            && let Some(stream) =
+                redirected::reopen(path, mode, stream, super::open_for_stream, &|path, mode, stream| real(path, mode, stream))
+        {
+            watch_opened(stream);
+            return stream;
+        }
         let before = descriptor_of(stream);
         if process::owns_tables() && before >= 0 {
             descriptors::forget(before);

@@ -6,10 +6,11 @@ use super::{
     Closing, Open, client, find, inodes, is_on, may_be_managed, open_of_inode, reopen_stub, with_file_at,
     with_raised_limit,
 };
+use crate::managed::link::descriptor_path;
 use crate::process::{self, Level};
 use libc::{c_char, c_int, timespec};
-use rustix::fd::BorrowedFd;
-use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_layout::FileId;
@@ -136,8 +137,6 @@ pub(crate) fn begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>
     if !is_on() || !(concerned(target) || source.is_some_and(concerned)) {
         return Ok(None);
     }
-    // Once for all that is done here, each of which would block them for itself.
-    let _signals = process::NoSignals::begin();
     // A few rounds: the names may come and go under us.
     for _ in 0..64 {
         match with_raised_limit(|| try_begin(call, source, target)) {
@@ -262,25 +261,50 @@ pub(crate) fn attributes_of(descriptor: c_int) -> Option<(u32, u32, u32)> {
     Some((status.st_mode, status.st_uid, status.st_gid))
 }
 
-/// `truncate` of a path; none when it leads to no managed file.
-pub(crate) fn truncate(path: *const c_char, length: i64) -> Option<Result<(), Errno>> {
-    if !is_on() {
-        return None;
-    }
-    // SAFETY: the program's string.
-    let path = unsafe { CStr::from_ptr(path) };
-    with_file_at(libc::AT_FDCWD, path, true, |stub, file, _| {
-        let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
-        // An open of ours that writes is no permission for a call that goes by the name.
-        rustix::fs::accessat(rustix::fs::CWD, path, rustix::fs::Access::WRITE_OK, rustix::fs::AtFlags::EACCESS)?;
-        super::limit::check_size(length)?;
-        let status = rustix::fs::fstat(stub)?;
-        if let Some(open) = open_of_inode((status.st_dev, status.st_ino))
-            && let Ok(striped) = open.file()
-            && striped.is_writable()
-        {
-            return striped.truncate(length).map_err(|error| failed(&error));
+/// `truncate` of a path. `cut` is libc's own, which gets a path that leads to the very file that was found to be an ordinary one: another may stand at the
+/// name by then.
+pub(crate) fn truncate(path: &CStr, length: u64, cut: impl Fn(&CStr) -> c_int) -> Result<(), Errno> {
+    for _ in 0..64 {
+        let handle = with_raised_limit(|| super::hold(libc::AT_FDCWD, path, true))?;
+        let link = descriptor_path(None, handle.borrow().as_raw_fd());
+        if let Some(file) = file_behind_usable(handle.borrow())? {
+            // An open of ours that writes is no permission for a call that goes by the name.
+            rustix::fs::accessat(CWD, link.as_c_str(), Access::WRITE_OK, AtFlags::EACCESS)?;
+            super::limit::check_size(length)?;
+            match truncate_managed(handle.borrow(), file, length) {
+                // Released or removed meanwhile: another file stands at the path now, or none.
+                Err(error) if super::was_removed(handle.borrow(), error) => continue,
+                result => return result,
+            }
         }
-        with_open_for_writing(stub, file, |striped| striped.truncate(length).map_err(|error| failed(&error)))
-    })
+        if cut(link.as_c_str()) != 0 {
+            return Err(Errno::from_raw_os_error(process::errno()));
+        }
+        let status = rustix::fs::fstat(handle.borrow())?;
+        // It became managed while libc waited for it.
+        if !(status.st_nlink == 0 && super::was_replaced(libc::AT_FDCWD, path, &status)) {
+            return Ok(());
+        }
+    }
+    Err(Errno::BUSY)
+}
+
+/// As [`file_behind`]; an error where this process has it open, but cannot use it.
+fn file_behind_usable(handle: BorrowedFd<'_>) -> Result<Option<FileId>, Errno> {
+    let status = rustix::fs::fstat(handle)?;
+    match open_of_inode((status.st_dev, status.st_ino)) {
+        Some(open) => open.file().map(|file| Some(file.id())),
+        None => file_behind(handle),
+    }
+}
+
+fn truncate_managed(stub: BorrowedFd<'_>, file: FileId, length: u64) -> Result<(), Errno> {
+    let status = rustix::fs::fstat(stub)?;
+    if let Some(open) = open_of_inode((status.st_dev, status.st_ino))
+        && let Ok(striped) = open.file()
+        && striped.is_writable()
+    {
+        return striped.truncate(length).map_err(|error| failed(&error));
+    }
+    with_open_for_writing(stub, file, |striped| striped.truncate(length).map_err(|error| failed(&error)))
 }

@@ -1,96 +1,30 @@
 //! Streams on managed files.
 //!
-//! Such a stream is one of `fopencookie`; its functions are our own `read`, `write`, `lseek` and `close` on the
-//! program's descriptor, which it also tells to `fileno`. libc's `stdin`, `stdout` and `stderr` cannot be made cookie
-//! streams, but they are variables: when descriptor 0, 1 or 2 is or becomes a managed file, the variable is pointed
-//! at a cookie stream, and back when the descriptor becomes something else. Meanwhile the stream it pointed at has no
-//! descriptor, so what still uses it by address gets EBADF and not the stub; C++'s streams are led along (`cxx`).
+//! Such a stream is a cookie stream (`cookie`) on the program's descriptor, which it also tells to `fileno`. Every file is
+//! opened by the library's own open first: what stands at a path may change between a look at it and libc's own open inside
+//! `fopen`, which would read and write a stub. An ordinary file's descriptor is then given to a stream of libc's.
 
 pub(crate) use super::foreign::number_of;
 pub(crate) use super::streams::descriptor_of;
 
-use super::foreign::{fileno_of, give_descriptor, move_pending, return_to_close, set_fileno, take_descriptor};
+use super::cookie::new_stream;
+use super::foreign::{fileno_of, return_to_close, set_fileno};
+use super::standard::{STANDARD, restore};
+pub(crate) use super::standard::{adopt_standard_streams, before_replacing, descriptor_replaced, not_replaced};
 use super::streams::{self, forget};
 use crate::descriptors::{self, Known, lookup};
 use crate::managed::link::descriptor_path;
 use crate::process::{self, Inside};
-use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use libc::{FILE, c_char, c_int};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::sync::atomic::Ordering;
 
 /// The library's own `open`, for a stream.
 type Opener = unsafe fn(*const c_char, c_int) -> c_int;
 
-#[repr(C)]
-struct CookieFunctions {
-    read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
-    write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
-    seek: unsafe extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int,
-    close: unsafe extern "C" fn(*mut c_void) -> c_int,
-}
-
 unsafe extern "C" {
     fn __fpurge(stream: *mut FILE);
-    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: CookieFunctions) -> *mut FILE;
-    static mut stdin: *mut FILE;
-    static mut stdout: *mut FILE;
-    static mut stderr: *mut FILE;
-}
-
-/// The cookie is the descriptor itself, plus one so that it is never null.
-fn of_cookie(cookie: *mut c_void) -> c_int {
-    cookie.addr() as c_int - 1
-}
-
-unsafe extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, count: size_t) -> ssize_t {
-    // SAFETY: the stream's buffer.
-    unsafe { libc::read(of_cookie(cookie), buffer.cast(), count) }
-}
-
-/// A short write is an error to `fopencookie`'s caller: go on until all is written.
-unsafe extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, count: size_t) -> ssize_t {
-    let mut done = 0;
-    while done < count {
-        // SAFETY: the stream's buffer.
-        let written = unsafe { libc::write(of_cookie(cookie), buffer.add(done).cast(), count - done) };
-        if written <= 0 {
-            break;
-        }
-        done += written as size_t;
-    }
-    done as ssize_t
-}
-
-unsafe extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut off64_t, whence: c_int) -> c_int {
-    // SAFETY: the stream's offset.
-    let place = unsafe { libc::lseek(of_cookie(cookie), *offset, whence) };
-    if place < 0 {
-        return -1;
-    }
-    // SAFETY: as above.
-    unsafe { *offset = place };
-    0
-}
-
-unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
-    forget(of_cookie(cookie));
-    // SAFETY: the stream owned it.
-    unsafe { libc::close(of_cookie(cookie)) }
-}
-
-fn new_stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
-    let Some(place) = streams::place_for(descriptor) else {
-        process::fail(rustix::io::Errno::MFILE);
-        return std::ptr::null_mut();
-    };
-    let functions = CookieFunctions { read: cookie_read, write: cookie_write, seek: cookie_seek, close: cookie_close };
-    let cookie = std::ptr::without_provenance_mut(descriptor as usize + 1);
-    // SAFETY: the mode is a string; the functions follow the interface.
-    let stream = unsafe { fopencookie(cookie, mode, functions) };
-    if !stream.is_null() {
-        place.begin(descriptor, stream);
-    }
-    stream
 }
 
 /// The flags of `fopen`'s mode; none for one that it would not take.
@@ -116,38 +50,39 @@ fn flags_of(mode: &[u8]) -> Option<c_int> {
     Some(flags)
 }
 
-/// `fopen` of a path that is, or becomes, a managed file; none when it is libc's affair.
-/// `opener` opens it.
-pub(crate) fn open(path: *const c_char, mode: *const c_char, opener: Opener) -> Option<*mut FILE> {
-    // SAFETY: the program's strings.
-    let (name, mode_text) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(mode)) };
-    let flags = flags_of(mode_text.to_bytes())?;
-    let concerns = {
-        let _errno = process::Errno::keep();
-        let _inside = Inside::enter()?;
-        super::may_be_stub(libc::AT_FDCWD, name)
-            || flags & libc::O_CREAT != 0 && super::open::would_create(libc::AT_FDCWD, name)
-    };
-    if !concerns {
-        return None;
-    }
+/// What `fopen` is to make a stream of.
+pub(crate) enum Opened {
+    /// Nothing: `errno` says why.
+    Failed,
+    /// The stream of a managed file.
+    Managed(*mut FILE),
+    Ordinary(Ordinary),
+}
+
+/// Opens a file for `fopen` by `opener`, the library's own open. None for a mode that is none.
+pub(crate) fn open(path: *const c_char, mode: *const c_char, opener: Opener) -> Option<Opened> {
+    // SAFETY: the program's string.
+    let flags = flags_of(unsafe { CStr::from_ptr(mode) }.to_bytes())?;
     // SAFETY: our own `open`, with the program's path.
     let descriptor = unsafe { opener(path, flags) };
     if descriptor < 0 {
-        return Some(std::ptr::null_mut());
+        return Some(Opened::Failed);
     }
-    let stream = if matches!(lookup(descriptor), Known::Managed(_) | Known::OfChild) {
-        open_descriptor(descriptor, mode)
-    } else {
-        // SAFETY: an ordinary file after all; our own `fdopen` passes it on.
-        unsafe { libc::fdopen(descriptor, mode) }
-    };
+    if !is_managed(descriptor) {
+        return Some(Opened::Ordinary(Ordinary { descriptor, flags, mode }));
+    }
+    let stream = open_descriptor(descriptor, mode);
     if stream.is_null() {
         let _errno = process::Errno::keep();
         // SAFETY: opened just now.
         unsafe { libc::close(descriptor) };
+        return Some(Opened::Failed);
     }
-    Some(stream)
+    Some(Opened::Managed(stream))
+}
+
+fn is_managed(descriptor: c_int) -> bool {
+    matches!(lookup(descriptor), Known::Managed(_) | Known::OfChild)
 }
 
 /// Whether a descriptor of these flags can do what a stream of the other ones does.
@@ -163,7 +98,7 @@ pub(crate) fn open_descriptor(descriptor: c_int, mode: *const c_char) -> *mut FI
         let flags = libc::fcntl(descriptor, libc::F_GETFL);
         let wanted = flags_of(CStr::from_ptr(mode).to_bytes()).filter(|wanted| gives(flags, *wanted));
         let Some(wanted) = wanted else {
-            process::fail(rustix::io::Errno::INVAL);
+            process::fail(Errno::INVAL);
             return std::ptr::null_mut();
         };
         if wanted & libc::O_APPEND != 0 {
@@ -179,13 +114,13 @@ pub(crate) fn open_descriptor(descriptor: c_int, mode: *const c_char) -> *mut FI
     new_stream(descriptor, mode)
 }
 
-/// `freopen` where our streams or managed files are concerned; none when it is libc's affair alone. `real` is libc's.
+/// `freopen`; none where it is libc's affair alone. `real` is libc's own.
 pub(crate) fn reopen(
     path: *const c_char,
     mode: *const c_char,
     stream: *mut FILE,
     opener: Opener,
-    real: impl FnOnce(*mut FILE) -> *mut FILE,
+    real: &dyn Fn(*const c_char, *const c_char, *mut FILE) -> *mut FILE,
 ) -> Option<*mut FILE> {
     let standard = STANDARD.iter().position(|standard| standard.is_reached_by(stream));
     let own = match standard {
@@ -194,84 +129,151 @@ pub(crate) fn reopen(
     };
     // SAFETY: the program's string.
     let flags = flags_of(unsafe { CStr::from_ptr(mode) }.to_bytes());
-    if path.is_null() {
-        // The same file once more, as libc does it, but by our own open.
-        let Some(descriptor) = own else {
-            let _ = return_to_close(stream);
-            return None;
-        };
-        let link = descriptor_path(None, descriptor);
-        // It is there, if maybe no longer under the name that the link shows: nothing is to be created.
-        let creates = |flags: c_int| if flags & libc::O_EXCL == 0 { libc::O_CREAT } else { 0 };
-        let wanted =
-            Wanted { path: link.as_c_str().as_ptr(), flags: flags.map(|flags| flags & !creates(flags)), opener };
-        return Some(match standard {
-            Some(number) => lead_standard(number, &wanted),
-            None => lead_elsewhere(stream, descriptor, &wanted),
-        });
-    }
-    let concerns = {
-        // SAFETY: the program's string.
-        let name = unsafe { CStr::from_ptr(path) };
-        let _errno = process::Errno::keep();
-        let _inside = Inside::enter()?;
-        let creates = flags.is_some_and(|flags| flags & libc::O_CREAT != 0);
-        super::may_be_stub(libc::AT_FDCWD, name) || creates && super::open::would_create(libc::AT_FDCWD, name)
+    let (Some(flags), true) = (flags, own.is_some() || !path.is_null()) else {
+        let _ = return_to_close(stream);
+        return None;
     };
-    let wanted = Wanted { path, flags, opener };
-    match (standard, own) {
-        (Some(number), _) if concerns => Some(lead_standard(number, &wanted)),
-        (Some(number), Some(_)) => Some(lead_back(number, real)),
-        (None, Some(descriptor)) => Some(lead_elsewhere(stream, descriptor, &wanted)),
-        (None, None) if concerns => {
-            // An ordinary stream cannot become one of ours at its address, and the address is what `freopen` promises
-            // to keep.
-            process::fail(rustix::io::Errno::OPNOTSUPP);
-            Some(std::ptr::null_mut())
+    if standard.is_none() && own.is_none() && concerns(path, flags) {
+        // An ordinary stream cannot become one of ours at its address, and the address is what `freopen` promises
+        // to keep.
+        process::fail(Errno::OPNOTSUPP);
+        return Some(std::ptr::null_mut());
+    }
+    let current = own.and(standard).map_or(stream, |number| STANDARD[number].current());
+    // What it holds is written before anything is opened, which may be the same file. SAFETY: the program's stream.
+    unsafe { libc::fflush(current) };
+    let opened = match own {
+        // The same file once more: it is there, if maybe no longer under the name that the link shows, so nothing is
+        // to be created.
+        Some(descriptor) if path.is_null() => {
+            let link = descriptor_path(None, descriptor);
+            let creates = if flags & libc::O_EXCL == 0 { libc::O_CREAT } else { 0 };
+            // SAFETY: our own open, of one of this process's links.
+            unsafe { opener(link.as_c_str().as_ptr(), flags & !creates) }
         }
-        (_, None) => {
+        // SAFETY: our own open, with the program's path.
+        _ => unsafe { opener(path, flags) },
+    };
+    let ordinary = Ordinary { descriptor: opened, flags, mode };
+    let is_ordinary = opened >= 0 && !is_managed(opened);
+    let fails = |errno| {
+        // libc closes the stream, as it does whenever it cannot open.
+        let _ = return_to_close(stream);
+        real(c"".as_ptr(), mode, stream);
+        process::set_errno(errno);
+        std::ptr::null_mut()
+    };
+    Some(match (standard, own) {
+        (Some(number), Some(_)) if is_ordinary => {
+            lead_back(number, |original| ordinary.lead(original, &|mode| real(NOWHERE, mode, original)))
+        }
+        (_, None) if is_ordinary => {
             let _ = return_to_close(stream);
-            None
+            ordinary.lead(stream, &|mode| real(NOWHERE, mode, stream))
+        }
+        (None, Some(descriptor)) => lead_elsewhere(stream, descriptor, opened, flags),
+        (_, None) if opened < 0 => fails(process::errno()),
+        (Some(number), _) => lead_standard(number, opened, flags),
+        (None, None) => {
+            // It became managed since it was looked at. SAFETY: opened just now.
+            unsafe { libc::close(opened) };
+            fails(libc::EOPNOTSUPP)
+        }
+    })
+}
+
+/// Whether a path leads to a managed file, or would once it is opened.
+fn concerns(path: *const c_char, flags: c_int) -> bool {
+    // SAFETY: the program's string.
+    let name = unsafe { CStr::from_ptr(path) };
+    let _errno = process::Errno::keep();
+    let Some(_inside) = Inside::enter() else { return false };
+    super::may_be_stub(libc::AT_FDCWD, name)
+        || flags & libc::O_CREAT != 0 && super::open::would_create(libc::AT_FDCWD, name)
+}
+
+const NOWHERE: *const c_char = c"/dev/null".as_ptr();
+
+/// An ordinary file, opened already, for a stream of libc's.
+pub(crate) struct Ordinary {
+    descriptor: c_int,
+    flags: c_int,
+    mode: *const c_char,
+}
+
+impl Ordinary {
+    /// libc makes its stream of `/dev/null` by `real`, with all that the mode asks for, and the stream gets the file's descriptor then. `stream` is the one to
+    /// be led, null for a new one.
+    fn lead(&self, stream: *mut FILE, real: &dyn Fn(*const c_char) -> *mut FILE) -> *mut FILE {
+        // SAFETY: the program's string.
+        let mode = unsafe { CStr::from_ptr(self.mode) }.to_bytes();
+        let comma = mode.iter().position(|byte| *byte == b',').unwrap_or(mode.len());
+        // Not exclusively: `/dev/null` is there.
+        let mode = mode.iter().enumerate().filter(|(at, byte)| **byte != b'x' || *at > comma).map(|(_, byte)| *byte);
+        let mode = CString::new(mode.collect::<Vec<_>>()).unwrap_or_default();
+        // SAFETY: the program's stream, and one of libc's whose descriptor nobody else knows of yet.
+        unsafe {
+            let before = if stream.is_null() { -1 } else { fileno_of(stream) };
+            // A stream whose descriptor was closed under it: libc closes the number once more.
+            let held = match before == self.descriptor {
+                true => libc::fcntl(self.descriptor, libc::F_DUPFD_CLOEXEC, 3),
+                false => self.descriptor,
+            };
+            let led = real(mode.as_ptr());
+            let _errno = process::Errno::keep();
+            if led.is_null() {
+                libc::close(held);
+                return led;
+            }
+            let placeholder = fileno_of(led);
+            if placeholder == before {
+                libc::dup3(held, before, self.flags & libc::O_CLOEXEC);
+                libc::close(held);
+            } else {
+                set_fileno(led, held);
+                libc::close(placeholder);
+            }
+            if self.flags & (libc::O_APPEND | libc::O_ACCMODE) == libc::O_APPEND | libc::O_WRONLY {
+                libc::lseek(fileno_of(led), 0, libc::SEEK_END);
+            }
+            led
         }
     }
-}
 
-/// What `freopen` is to open.
-struct Wanted {
-    path: *const c_char,
-    /// None where the mode is none.
-    flags: Option<c_int>,
-    opener: Opener,
-}
-
-impl Wanted {
-    /// The descriptor and its flags; none, and `errno`, where there is none.
-    fn open(&self) -> Option<(c_int, c_int)> {
-        let Some(flags) = self.flags else {
-            process::fail(rustix::io::Errno::INVAL);
-            return None;
-        };
-        // SAFETY: our own open, with the program's path or one of this process's links.
-        let opened = unsafe { (self.opener)(self.path, flags) };
-        (opened >= 0).then_some((opened, flags))
+    /// A new stream. `fdopen` and `fopen` are libc's own.
+    pub(crate) fn begin(
+        &self,
+        fdopen: impl FnOnce(c_int, *const c_char) -> *mut FILE,
+        fopen: &dyn Fn(*const c_char, *const c_char) -> *mut FILE,
+    ) -> *mut FILE {
+        // SAFETY: the program's string.
+        if unsafe { CStr::from_ptr(self.mode) }.to_bytes().contains(&b',') {
+            // `fdopen` knows no `ccs=`.
+            return self.lead(std::ptr::null_mut(), &|mode| fopen(NOWHERE, mode));
+        }
+        let stream = fdopen(self.descriptor, self.mode);
+        if stream.is_null() {
+            let _errno = process::Errno::keep();
+            // SAFETY: opened just now.
+            unsafe { libc::close(self.descriptor) };
+        }
+        stream
     }
 }
 
-/// Opens a file under a standard stream, which may have been ours before.
-fn lead_standard(number: usize, wanted: &Wanted) -> *mut FILE {
+/// Puts a file opened with these flags, or none, under a standard stream, which may have been ours before and is flushed.
+fn lead_standard(number: usize, opened: c_int, flags: c_int) -> *mut FILE {
     let standard = &STANDARD[number];
     let descriptor = number as c_int;
     // SAFETY: an open stream; then our own calls.
     unsafe {
-        libc::fflush(standard.current());
         if !standard.is_swapped() {
             // It may have been closed, and is opened again here.
             set_fileno(standard.current(), descriptor);
         }
-        let opened = wanted.open();
         // What could not be written, or was read ahead, is not the new file's.
         __fpurge(standard.current());
-        let Some((opened, flags)) = opened else {
+        if opened < 0 {
             // Closed, as libc leaves a stream that it could not open again.
             let _errno = process::Errno::keep();
             let original = standard.original_or_current();
@@ -279,7 +281,7 @@ fn lead_standard(number: usize, wanted: &Wanted) -> *mut FILE {
             set_fileno(original, -1);
             libc::close(descriptor);
             return std::ptr::null_mut();
-        };
+        }
         if opened == descriptor {
             descriptor_replaced(opened);
         } else {
@@ -296,8 +298,8 @@ fn lead_standard(number: usize, wanted: &Wanted) -> *mut FILE {
     }
 }
 
-/// An ordinary file for a standard stream of ours: libc opens it under its own.
-fn lead_back(number: usize, real: impl FnOnce(*mut FILE) -> *mut FILE) -> *mut FILE {
+/// An ordinary file for a standard stream of ours: libc's own stream, which is led to it, stands in its place again.
+fn lead_back(number: usize, lead: impl FnOnce(*mut FILE) -> *mut FILE) -> *mut FILE {
     let standard = &STANDARD[number];
     // libc replaces the descriptor by calls of its own, so the table learns of it here; again afterwards, because
     // another thread may have looked at it in between.
@@ -307,32 +309,30 @@ fn lead_back(number: usize, real: impl FnOnce(*mut FILE) -> *mut FILE) -> *mut F
         }
     };
     let original = standard.original_or_current();
-    // SAFETY: an open stream.
-    unsafe {
-        libc::fflush(standard.current());
-        __fpurge(standard.current());
-    }
+    // SAFETY: an open stream, flushed.
+    unsafe { __fpurge(standard.current()) };
     restore(number);
     forget_descriptor();
-    let stream = real(original);
+    let stream = lead(original);
     let _errno = process::Errno::keep();
     forget_descriptor();
     stream
 }
 
-/// Opens another file under a stream of ours, which goes on at its address, on its descriptor.
-fn lead_elsewhere(stream: *mut FILE, descriptor: c_int, wanted: &Wanted) -> *mut FILE {
+/// Puts another file, opened with these flags, or none, under a stream of ours, which is flushed and goes on at its address, on its descriptor.
+fn lead_elsewhere(stream: *mut FILE, descriptor: c_int, opened: c_int, flags: c_int) -> *mut FILE {
     // SAFETY: the program's stream.
     unsafe {
-        libc::fflush(stream);
-        let Some((opened, flags)) = wanted.open() else {
+        if opened < 0 {
             let _errno = process::Errno::keep();
             libc::fclose(stream);
             return std::ptr::null_mut();
-        };
+        }
         __fpurge(stream);
-        libc::dup3(opened, descriptor, flags & libc::O_CLOEXEC);
-        libc::close(opened);
+        if opened != descriptor {
+            libc::dup3(opened, descriptor, flags & libc::O_CLOEXEC);
+            libc::close(opened);
+        }
         begin_again(stream, flags);
     }
     stream
@@ -379,172 +379,4 @@ pub(crate) fn closing(stream: *mut FILE) -> Result<(), rustix::io::Errno> {
         forget(descriptor);
     }
     return_to_close(stream)
-}
-
-/// One of the three streams that libc has from the start.
-struct Standard {
-    /// What the variable pointed at, while it points at ours.
-    original: AtomicPtr<FILE>,
-    /// Ours meanwhile.
-    stand_in: AtomicPtr<FILE>,
-    number: usize,
-}
-
-static STANDARD: [Standard; 3] = [Standard::new(0), Standard::new(1), Standard::new(2)];
-
-impl Standard {
-    const fn new(number: usize) -> Self {
-        let (original, stand_in) = (AtomicPtr::new(std::ptr::null_mut()), AtomicPtr::new(std::ptr::null_mut()));
-        Self { original, stand_in, number }
-    }
-
-    fn variable(&self) -> *mut *mut FILE {
-        match self.number {
-            0 => &raw mut stdin,
-            1 => &raw mut stdout,
-            _ => &raw mut stderr,
-        }
-    }
-
-    /// Whether a program that uses `stream` means this one. The variable may point at a stream of another descriptor, if
-    /// the program has set it.
-    fn is_reached_by(&self, stream: *mut FILE) -> bool {
-        if self.is_swapped() {
-            return [&self.original, &self.stand_in].iter().any(|known| known.load(Ordering::Acquire) == stream);
-        }
-        // SAFETY: libc's variable, and with that an open stream, or one of libc's that was closed, which has -1.
-        unsafe { stream == *self.variable() && (fileno_of(stream) == self.number as c_int || fileno_of(stream) == -1) }
-    }
-
-    /// The stream that the descriptor is used by.
-    fn current(&self) -> *mut FILE {
-        // SAFETY: libc's variable.
-        if self.is_swapped() { self.stand_in.load(Ordering::Acquire) } else { unsafe { *self.variable() } }
-    }
-
-    /// libc's own.
-    fn original_or_current(&self) -> *mut FILE {
-        if self.is_swapped() { self.original.load(Ordering::Acquire) } else { self.current() }
-    }
-
-    /// The variable leads to libc's own stream again: this and ours, which nothing leads to any more; none if it did
-    /// already.
-    fn end(&self) -> Option<(*mut FILE, *mut FILE)> {
-        let original = self.original.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        let stand_in = self.stand_in.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        if original.is_null() {
-            return None;
-        }
-        // SAFETY: libc's variable. A program that has set it means what it set.
-        unsafe {
-            if *self.variable() == stand_in {
-                *self.variable() = original;
-            }
-        }
-        super::cxx::lead(stand_in, original);
-        Some((original, stand_in))
-    }
-
-    fn is_swapped(&self) -> bool {
-        !self.original.load(Ordering::Acquire).is_null()
-    }
-}
-
-fn swap(number: usize) {
-    let standard = &STANDARD[number];
-    if standard.is_swapped() {
-        return;
-    }
-    // SAFETY: libc's variable; a stream that `fclose` closed stays where it is.
-    let is_its = unsafe {
-        let original = *standard.variable();
-        !original.is_null() && fileno_of(original) == number as c_int
-    };
-    // Closed by `fclose`, or set by the program to another stream: libc does not use the number either.
-    if !is_its {
-        return;
-    }
-    let mode = if number == 0 { c"r" } else { c"w" };
-    let stream = new_stream(number as c_int, mode.as_ptr());
-    if stream.is_null() {
-        return;
-    }
-    // SAFETY: libc's variable and stream.
-    unsafe {
-        if number == 2 {
-            libc::setvbuf(stream, std::ptr::null_mut(), libc::_IONBF, 0);
-        }
-        let original = *standard.variable();
-        // Flushed, if the descriptor was replaced; not if it was closed before.
-        move_pending(original, stream);
-        set_fileno(original, -1);
-        standard.stand_in.store(stream, Ordering::Release);
-        standard.original.store(original, Ordering::Release);
-        *standard.variable() = stream;
-        super::cxx::lead(original, stream);
-    }
-}
-
-fn restore(number: usize) {
-    let Some((original, stand_in)) = STANDARD[number].end() else { return };
-    forget(number as c_int);
-    // SAFETY: open streams. Our own stays allocated, and empty, for it is flushed at the end: the program may hold its
-    // address.
-    unsafe {
-        set_fileno(original, number as c_int);
-        move_pending(stand_in, original);
-    }
-}
-
-/// At load: descriptors 0, 1 and 2 as they were inherited.
-pub(crate) fn adopt_standard_streams() {
-    if !super::is_on() {
-        return;
-    }
-    for number in 0..3 {
-        if matches!(lookup(number), Known::Managed(_)) {
-            swap(number as usize);
-        }
-    }
-}
-
-/// `to` is about to become `from`: what the stream on it holds goes where it was meant to go.
-pub(crate) fn before_replacing(from: c_int, to: c_int) {
-    if !super::is_on() || Inside::is_set() || !process::owns_tables() {
-        return;
-    }
-    let is_managed = || matches!(lookup(from), Known::Managed(_));
-    let standard = STANDARD.get(to as usize);
-    if let Some(standard) = standard
-        && (standard.is_swapped() || is_managed())
-    {
-        let _errno = process::Errno::keep();
-        // SAFETY: libc's variable is an open stream.
-        unsafe { libc::fflush(*standard.variable()) };
-    }
-    // The standard stream of that number has its turn when the descriptor is replaced.
-    let but = standard.map_or(std::ptr::null_mut(), Standard::current);
-    take_descriptor(to, but, is_managed);
-}
-
-/// A descriptor did not become another file, after [`before_replacing`].
-pub(crate) fn not_replaced(descriptor: c_int) {
-    if process::owns_tables() && descriptors::managed_open(descriptor).is_none() {
-        give_descriptor(descriptor);
-    }
-}
-
-/// A descriptor became another file.
-pub(crate) fn descriptor_replaced(descriptor: c_int) {
-    if !super::is_on() {
-        return;
-    }
-    if descriptors::managed_open(descriptor).is_none() {
-        give_descriptor(descriptor);
-        if (0..3).contains(&descriptor) {
-            restore(descriptor as usize);
-        }
-    } else if (0..3).contains(&descriptor) {
-        swap(descriptor as usize);
-    }
 }

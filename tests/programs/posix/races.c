@@ -1,0 +1,160 @@
+/* Names that change under a call: a stream is on the file that its open found, whoever made it, and what cuts a file by
+ * its name cuts the file that stands there. */
+#include "transcript.h"
+#include <sched.h>
+#include <sys/mman.h>
+
+#define ROUNDS 100
+#define WRITERS 3
+
+/* How many have come to the gate; all go on together. */
+static volatile int *gate;
+
+static void pass(int round, int everybody)
+{
+    __atomic_add_fetch(gate, 1, __ATOMIC_ACQ_REL);
+    while (__atomic_load_n(gate, __ATOMIC_ACQUIRE) < (round + 1) * everybody)
+        sched_yield();
+}
+
+static void name(char *path, const char *kind, int round)
+{
+    sprintf(path, "%s%d", kind, round);
+}
+
+/* Several processes append a line each to a file that the first of them makes, while one reads. */
+static int append(int self)
+{
+    char path[32];
+    int wrong = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        name(path, "lines", round);
+        pass(round, WRITERS + 1);
+        FILE *stream = fopen(path, "a");
+        wrong += stream == NULL || fprintf(stream, "writer %d\n", self) < 0;
+        wrong += stream == NULL || fclose(stream) != 0;
+    }
+    return wrong;
+}
+
+static int read_lines(void)
+{
+    char path[32], line[128];
+    int wrong = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        name(path, "lines", round);
+        pass(round, WRITERS + 1);
+        FILE *stream;
+        while ((stream = fopen(path, "r")) == NULL)
+            sched_yield();
+        while (fgets(line, sizeof line, stream) != NULL)
+            wrong += strncmp(line, "writer ", 7) != 0 || strlen(line) != 9;
+        fclose(stream);
+    }
+    return wrong;
+}
+
+static void appended(void)
+{
+    *gate = 0;
+    for (int i = 0; i <= WRITERS; i++)
+        if (fork() == 0)
+            _exit(i < WRITERS ? append(i) : read_lines());
+    int status;
+    for (int i = 0; i <= WRITERS; i++) {
+        wait(&status);
+        show_child(status);
+    }
+    int missing = 0;
+    char path[32], line[128];
+    for (int round = 0; round < ROUNDS; round++) {
+        name(path, "lines", round);
+        FILE *stream = fopen(path, "r");
+        int lines = 0;
+        while (stream != NULL && fgets(line, sizeof line, stream) != NULL)
+            lines += strncmp(line, "writer ", 7) == 0;
+        if (stream != NULL)
+            fclose(stream);
+        missing += WRITERS - lines;
+        unlink(path);
+    }
+    say("lines missing %d", missing);
+}
+
+enum way { BY_NAME, BY_READER, BY_STREAM };
+
+/* One gives ten bytes the name, the other changes what stands there as soon as it finds it. */
+static void changed(enum way way, const char *what, const char *expected)
+{
+    *gate = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        char path[32];
+        for (int round = 0; round < ROUNDS; round++) {
+            name(path, "named", round);
+            int fd = open("unnamed", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+            if (write(fd, "0123456789", 10) != 10 || close(fd) != 0)
+                _exit(1);
+            pass(round, 2);
+            if (rename("unnamed", path) != 0)
+                _exit(2);
+        }
+        _exit(0);
+    }
+    int wrong = 0;
+    char path[32], found[32];
+    for (int round = 0; round < ROUNDS; round++) {
+        name(path, "named", round);
+        pass(round, 2);
+        int fd = -1;
+        switch (way) {
+        case BY_NAME:
+            while (truncate(path, 3) != 0)
+                wrong += errno != ENOENT;
+            break;
+        case BY_READER:
+            while ((fd = open(path, O_RDONLY | O_TRUNC)) < 0)
+                wrong += errno != ENOENT;
+            wrong += read(fd, found, sizeof found) != 0;
+            close(fd);
+            break;
+        case BY_STREAM:
+            while (freopen(path, "r+", stdin) == NULL)
+                wrong += errno != ENOENT;
+            wrong += fputs("ab", stdin) < 0 || fflush(stdin) != 0;
+            break;
+        }
+        struct stat status;
+        wrong += stat(path, &status) != 0 || status.st_size != (off_t)strlen(expected);
+        fd = open(path, O_RDONLY);
+        ssize_t bytes = read(fd, found, sizeof found);
+        wrong += bytes != (ssize_t)strlen(expected) || memcmp(found, expected, strlen(expected)) != 0;
+        close(fd);
+        unlink(path);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    show_child(status);
+    say("%s: wrong %d", what, wrong);
+}
+
+int main(void)
+{
+    gate = mmap(NULL, sizeof *gate, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    appended();
+    changed(BY_NAME, "truncate", "012");
+    changed(BY_READER, "O_RDONLY | O_TRUNC", "");
+    changed(BY_STREAM, "freopen", "ab23456789");
+    /* The directory is not to be cut. */
+    CALL(mkdir("d", 0755));
+    CALL(open("d", O_RDONLY | O_TRUNC));
+    CALL(truncate("d", 0));
+    CALL(truncate("missing", 0));
+    CALL(truncate("missing", -1));
+    CALL(truncate("/dev/null", 0));
+    show_file("named0");
+    FILE *kept = fopen("kept", "w");
+    fputs("kept", kept);
+    fclose(kept);
+    return 0;
+}
