@@ -261,9 +261,9 @@ pub(crate) fn attributes_of(descriptor: c_int) -> Option<(u32, u32, u32)> {
     Some((status.st_mode, status.st_uid, status.st_gid))
 }
 
-/// `truncate` of a path. `cut` is libc's own, which gets a path that leads to the very file that was found to be an ordinary one: another may stand at the
+/// `truncate` of a path. `real` is libc's own, which gets a path that leads to the very file that was found to be an ordinary one: another may stand at the
 /// name by then.
-pub(crate) fn truncate(path: &CStr, length: u64, cut: impl Fn(&CStr) -> c_int) -> Result<(), Errno> {
+pub(crate) fn truncate(path: &CStr, length: u64, real: impl Fn(&CStr) -> c_int) -> Result<(), Errno> {
     for _ in 0..64 {
         let handle = with_raised_limit(|| super::hold(libc::AT_FDCWD, path, true))?;
         let link = descriptor_path(None, handle.borrow().as_raw_fd());
@@ -277,7 +277,7 @@ pub(crate) fn truncate(path: &CStr, length: u64, cut: impl Fn(&CStr) -> c_int) -
                 result => return result,
             }
         }
-        if cut(link.as_c_str()) != 0 {
+        if real(link.as_c_str()) != 0 {
             return Err(Errno::from_raw_os_error(process::errno()));
         }
         let status = rustix::fs::fstat(handle.borrow())?;
