@@ -58,7 +58,8 @@ pub(crate) fn is_active() -> bool {
     if STARTED.load(Ordering::Acquire) == 2 { ACTIVE.load(Ordering::Relaxed) } else { start() }
 }
 
-/// Runs before all other constructors (`-z initfirst`): a library may keep the address of a standard stream since its own.
+/// Runs before all other constructors (`-z initfirst`): a library may keep the address of a standard stream since its own. Of several such
+/// libraries the one loaded last is begun first, which is libpthread before glibc 2.34.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
