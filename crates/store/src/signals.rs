@@ -15,7 +15,11 @@ thread_local! {
     static BEFORE: Cell<MaybeUninit<libc::sigset_t>> = const { Cell::new(MaybeUninit::uninit()) };
 }
 
-/// No signal reaches the thread that made it while this lives. A child that is forked meanwhile has it too.
+/// What a thread's own instruction raises, at once: blocked, it would end the process past the program's handler, such as one that
+/// reports a crash or does what a seccomp filter does not allow.
+const OWN: [libc::c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// No signal from outside reaches the thread that made it while this lives. A child that is forked meanwhile has it too.
 #[derive(Debug)]
 pub struct NoSignals {
     /// Stays with its thread.
@@ -23,7 +27,7 @@ pub struct NoSignals {
 }
 
 impl NoSignals {
-    /// Blocks every signal of the calling thread.
+    /// Blocks every signal of the calling thread but those that its own instructions raise.
     #[must_use]
     pub fn begin() -> Self {
         let depth = DEPTH.get();
@@ -32,6 +36,9 @@ impl NoSignals {
             let before = unsafe {
                 let (mut all, mut before) = (std::mem::zeroed(), MaybeUninit::zeroed());
                 libc::sigfillset(&mut all);
+                for signal in OWN {
+                    libc::sigdelset(&mut all, signal);
+                }
                 libc::pthread_sigmask(libc::SIG_BLOCK, &all, before.as_mut_ptr());
                 before
             };
@@ -80,6 +87,7 @@ mod tests {
         block(libc::SIG_BLOCK, libc::SIGUSR2);
         let outer = NoSignals::begin();
         assert!(is_blocked(libc::SIGUSR1) && is_blocked(libc::SIGUSR2));
+        assert!(!OWN.into_iter().any(is_blocked), "a crash reaches the program's handler");
         let inner = NoSignals::begin();
         drop(outer);
         assert!(is_blocked(libc::SIGUSR1), "an inner one still lives");
