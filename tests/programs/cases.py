@@ -63,7 +63,7 @@ C_FLAGS = ("-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 POSIX = [
     "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names", "streams",
     "standard_streams", "reopened", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors",
-    "concurrent", "races", "libaio", "rings", "forks", "vforked", "wide", "walks", "numbers", "programs",
+    "concurrent", "races", "no_descriptor", "libaio", "rings", "forks", "vforked", "wide", "walks", "numbers", "programs",
 ]
 
 

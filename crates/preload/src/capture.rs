@@ -6,6 +6,7 @@
 //! after the call, less what was moved: right for appends too, and exact unless threads share a position at that
 //! instant.
 
+use crate::borrow::borrow;
 use crate::process::{self, Level};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
@@ -216,7 +217,7 @@ fn failed(recorder: &Recorder, call: Call, file: Captured, at: At, start: Ticks,
 
 pub(crate) fn position_before_of(descriptor: c_int, moved: u64) -> FileOffset {
     // SAFETY: the descriptor was used just now; if it was closed meanwhile the answer is an error.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let borrowed = unsafe { borrow(descriptor) };
     rustix::fs::tell(borrowed).map_or(NO_OFFSET, |position| FileOffset(position.saturating_sub(moved)))
 }
 
@@ -293,7 +294,7 @@ pub(crate) fn name_at(directory: c_int, path: &CStr, buffer: &mut PathBuffer) ->
         return 0;
     }
     // SAFETY: either AT_FDCWD or what the program passed; the kernel checks it.
-    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let base = unsafe { borrow(directory) };
     let mut length = if is_resolved(parent) {
         buffer[..parent.len()].copy_from_slice(parent);
         parent.len()
@@ -352,7 +353,7 @@ pub(crate) fn key_of_path(directory: c_int, path: *const libc::c_char) -> Option
     // SAFETY: the program passed it to a call that wants a string.
     let path = unsafe { CStr::from_ptr(path) };
     // SAFETY: as in `name_at`.
-    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let base = unsafe { borrow(directory) };
     let status = rustix::fs::statat(base, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     if rustix::fs::FileType::from_raw_mode(status.st_mode) != rustix::fs::FileType::RegularFile {
         return None;

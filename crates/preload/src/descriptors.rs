@@ -76,7 +76,7 @@ fn lookup_with_children(descriptor: c_int) -> Known {
     }
     let _errno = process::Errno::keep();
     // SAFETY: if it is not open, the kernel says so.
-    let borrowed = unsafe { rustix::fd::BorrowedFd::borrow_raw(descriptor) };
+    let borrowed = unsafe { crate::borrow::borrow(descriptor) };
     let is_path = rustix::fs::fcntl_getfl(borrowed).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::PATH));
     let is_managed = !is_path
         && rustix::fs::fstat(borrowed).is_ok_and(|status| {
@@ -150,7 +150,7 @@ fn identify(descriptor: c_int) -> Known {
 /// Finds out what an open descriptor is and notes it; leaves the word alone if it is not open.
 fn discover(descriptor: c_int) {
     // SAFETY: if it is not open, fstat says so.
-    let borrowed = unsafe { rustix::fd::BorrowedFd::borrow_raw(descriptor) };
+    let borrowed = unsafe { crate::borrow::borrow(descriptor) };
     let Ok(status) = rustix::fs::fstat(borrowed) else { return };
     if rustix::fs::FileType::from_raw_mode(status.st_mode) != rustix::fs::FileType::RegularFile {
         return set_plain(descriptor);
@@ -253,7 +253,7 @@ pub(crate) fn captured_flags_changed(file: Captured) {
             continue;
         }
         // SAFETY: of the table; if it was closed meanwhile the kernel says so, and the word is another one.
-        let borrowed = unsafe { rustix::fd::BorrowedFd::borrow_raw(descriptor) };
+        let borrowed = unsafe { crate::borrow::borrow(descriptor) };
         if let Some(class) = capture::write_class_of_descriptor(borrowed) {
             let now = Captured { write_class: Some(class), ..file }.word() << 2 | CAPTURED;
             let _ = place.compare_exchange(word, now, Ordering::SeqCst, Ordering::Relaxed);
@@ -274,7 +274,7 @@ pub(crate) fn managed_flags_changed(identity: (u64, u64)) {
             continue;
         };
         // SAFETY: of the table; if it was closed meanwhile the kernel says so, or the word is another one.
-        let borrowed = unsafe { rustix::fd::BorrowedFd::borrow_raw(descriptor) };
+        let borrowed = unsafe { crate::borrow::borrow(descriptor) };
         if let Ok(flags) = rustix::fs::fcntl_getfl(borrowed)
             && is_same()
         {

@@ -6,7 +6,7 @@
 //! | `table` | every libc symbol that takes a path or a descriptor: served, refused or harmless; `docs/interposer.md` says the same |
 //! | `real` | the functions behind ours, and the macro by which a call is wrapped |
 //! | `allocator` | the library's own memory, apart from the program's `malloc` |
-//! | `thread`, `log`, `environment`, `mapped` | the calling thread, lines for a person, variables, tables in memory of their own |
+//! | `thread`, `log`, `environment`, `mapped`, `borrow` | the calling thread, lines for a person, variables, tables in memory of their own, descriptors as programs pass them |
 //! | `process` | start, fork, exit; who takes part in these stands in this file |
 //! | `managed` | managed files that this process has open, their stubs, and the client |
 //! | `descriptors` | what each descriptor is: one word each |
@@ -26,6 +26,7 @@
 #![deny(clippy::print_stdout)]
 
 mod allocator;
+mod borrow;
 mod capture;
 mod descriptors;
 mod environment;

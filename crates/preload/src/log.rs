@@ -153,7 +153,7 @@ impl Line {
     fn write(mut self, descriptor: c_int) {
         self.bytes[self.length] = b'\n';
         // SAFETY: a descriptor that is closed gives EBADF, which is nobody's concern here.
-        let descriptor = unsafe { rustix::fd::BorrowedFd::borrow_raw(descriptor) };
+        let descriptor = unsafe { crate::borrow::borrow(descriptor) };
         let _ = rustix::io::write(descriptor, &self.bytes[..=self.length]);
     }
 }

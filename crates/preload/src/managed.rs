@@ -15,6 +15,7 @@ pub(crate) mod link;
 pub(crate) mod record_locks;
 pub(crate) mod stub;
 
+use crate::borrow::borrow;
 use crate::capture::{self, Captured};
 use crate::process::{self, Level};
 use libc::c_int;
@@ -176,7 +177,7 @@ impl Open {
     #[cold]
     fn define_key(&self) -> Option<FileKey> {
         // SAFETY: if it is closed by now, the file stays nameless and unrecorded; opens ask at once.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(self.first.load(Ordering::Relaxed)) };
+        let descriptor = unsafe { borrow(self.first.load(Ordering::Relaxed)) };
         let key = rustix::fs::fstat(descriptor)
             .ok()
             .filter(|status| (status.st_dev, status.st_ino) == self.identity())
@@ -454,7 +455,7 @@ pub(crate) struct Closing(pub(crate) Option<rustix::fd::OwnedFd>);
 impl Closing {
     pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
         // SAFETY: open until `self` is dropped, and always there until then.
-        unsafe { BorrowedFd::borrow_raw(self.0.as_ref().map_or(-2, AsRawFd::as_raw_fd)) }
+        unsafe { borrow(self.0.as_ref().map_or(-2, AsRawFd::as_raw_fd)) }
     }
 }
 

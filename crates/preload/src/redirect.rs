@@ -31,6 +31,7 @@ pub(crate) use crate::managed::{
     with_raised_limit,
 };
 
+use crate::borrow::borrow;
 use crate::capture;
 use crate::descriptors;
 use crate::process::{self, Level};
@@ -58,7 +59,7 @@ pub(crate) fn check_stub(open: &Open, descriptor: c_int) {
     }
     let _errno = process::Errno::keep();
     // SAFETY: the program's own, which it is about to close.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let borrowed = unsafe { borrow(descriptor) };
     let is_damaged = |status: Stat| {
         (status.st_dev, status.st_ino) == open.identity()
             && status.st_nlink > 0
@@ -76,7 +77,7 @@ pub(crate) fn check_stub(open: &Open, descriptor: c_int) {
 /// Whether a path leads to a regular file of a stub's size, or to one that is not to be opened at all (`posix::open`).
 pub(crate) fn may_be_stub(directory: c_int, path: &CStr) -> bool {
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
-    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let base = unsafe { borrow(directory) };
     rustix::fs::statat(base, path, rustix::fs::AtFlags::empty()).is_ok_and(|status| {
         FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
             && (may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino))
@@ -88,7 +89,7 @@ pub(crate) fn may_be_stub(directory: c_int, path: &CStr) -> bool {
 /// be lost.
 pub(crate) fn was_replaced(directory: c_int, path: &CStr, opened: &Stat) -> bool {
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
-    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let base = unsafe { borrow(directory) };
     is_on()
         && rustix::fs::statat(base, path, rustix::fs::AtFlags::empty()).is_ok_and(|found| {
             let identity = (found.st_dev, found.st_ino);
@@ -103,7 +104,7 @@ pub(crate) fn was_replaced(directory: c_int, path: &CStr, opened: &Stat) -> bool
 /// A link was made to what `path` leads to: a file without a name may have got one.
 pub(crate) fn linked(directory: c_int, path: &CStr) {
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
-    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let base = unsafe { borrow(directory) };
     let Ok(status) = rustix::fs::statat(base, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) else { return };
     if let Some(open) = open_of_inode((status.st_dev, status.st_ino))
         && open.take_unnamed()
@@ -167,7 +168,7 @@ fn find_file_at<T>(
 /// What a path leads to, held without being opened.
 fn hold(directory: c_int, path: &CStr, follow: bool) -> Result<Closing, Errno> {
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
-    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let base = unsafe { borrow(directory) };
     let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
     rustix::fs::openat(base, path, flags, rustix::fs::Mode::empty()).map(|handle| Closing(Some(handle)))
@@ -264,7 +265,7 @@ pub(crate) unsafe fn control(descriptor: c_int, request: c_ulong, argument: *mut
         }
         _ => managed(descriptor).map(|open| {
             // SAFETY: the program's descriptor.
-            let position = rustix::fs::tell(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
+            let position = rustix::fs::tell(unsafe { borrow(descriptor) })?;
             let size_bytes = open.file()?.latest_size_bytes().map_err(|error| failure::failed(&error))?;
             let left = size_bytes.saturating_sub(position);
             // SAFETY: FIONREAD wants an int.

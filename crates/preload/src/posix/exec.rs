@@ -4,13 +4,13 @@
 //! as libc does, because it is not known before which file it will be.
 
 use super::spawn::{self, Actions};
+use crate::borrow::borrow;
 use crate::capture::seen_from;
 use crate::managed::link::descriptor_path;
 use crate::process::{self, Inside};
 use crate::real::{Real, interpose};
 use crate::redirect::exec::{Given, Instead, Start, Strings, Who, count, start, with_pointers};
 use libc::{c_char, c_int, pid_t};
-use rustix::fd::BorrowedFd;
 use rustix::fs::{Access, AtFlags, CWD, FileType};
 use std::ffi::{CStr, CString};
 
@@ -183,7 +183,7 @@ unsafe fn execute_at(
     let is_relative = !path.to_bytes().starts_with(b"/") && directory != libc::AT_FDCWD;
     let is_empty = path.is_empty();
     // SAFETY: the program's descriptor; the kernel checks it.
-    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let base = unsafe { borrow(directory) };
     let no_links = flags & libc::AT_SYMLINK_NOFOLLOW != 0;
     let is_link = |status: rustix::fs::Stat| FileType::from_raw_mode(status.st_mode) == FileType::Symlink;
     if is_empty && (flags & libc::AT_EMPTY_PATH == 0 || directory == libc::AT_FDCWD)

@@ -80,7 +80,7 @@ fn refuse(from: c_int, to: c_int, errno: Errno) -> ssize_t {
     use rustix::fs::OFlags;
     let access = |fd: c_int| {
         // SAFETY: the program's descriptor; if it is not open the kernel says so.
-        rustix::fs::fcntl_getfl(unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) }).map(|flags| flags & OFlags::RWMODE)
+        rustix::fs::fcntl_getfl(unsafe { crate::borrow::borrow(fd) }).map(|flags| flags & OFlags::RWMODE)
     };
     let bad = from < 0
         || to < 0

@@ -4,13 +4,13 @@
 //! things must be decided before the kernel's open: `O_TRUNC` would cut the stub instead of the data, so it is taken
 //! out and done afterwards, on what was opened; and `O_CREAT` below a managed directory makes a managed file.
 
+use crate::borrow::borrow;
 use crate::capture;
 use crate::descriptors;
 use crate::process::{self, Inside};
 use crate::real::interpose;
 use crate::redirect;
 use libc::{c_char, c_int, mode_t};
-use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -28,12 +28,12 @@ struct Plan {
 
 fn exists(directory: c_int, path: &CStr) -> bool {
     // SAFETY: AT_FDCWD or what the program passed; the kernel checks it.
-    rustix::fs::statat(unsafe { BorrowedFd::borrow_raw(directory) }, path, AtFlags::empty()).is_ok()
+    rustix::fs::statat(unsafe { borrow(directory) }, path, AtFlags::empty()).is_ok()
 }
 
 fn is_directory(directory: c_int, path: &CStr) -> bool {
     // SAFETY: AT_FDCWD or what the program passed; the kernel checks it.
-    rustix::fs::statat(unsafe { BorrowedFd::borrow_raw(directory) }, path, AtFlags::empty())
+    rustix::fs::statat(unsafe { borrow(directory) }, path, AtFlags::empty())
         .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Directory)
 }
 
@@ -141,7 +141,7 @@ unsafe fn try_open(
     }
     let errno = process::Errno::keep();
     // SAFETY: just opened.
-    let status = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(descriptor) });
+    let status = rustix::fs::fstat(unsafe { borrow(descriptor) });
     if status.as_ref().is_ok_and(|status| is_unconcerned(&plan, status)) && process::owns_tables() {
         descriptors::set_plain(descriptor);
         return Some(descriptor);
@@ -154,7 +154,7 @@ unsafe fn try_open(
         Ok(()) => Some(descriptor),
         Err(error) => {
             // SAFETY: just opened.
-            let was_removed = redirect::was_removed(unsafe { BorrowedFd::borrow_raw(descriptor) }, error);
+            let was_removed = redirect::was_removed(unsafe { borrow(descriptor) }, error);
             if !process::owns_tables() || !own::owns_descriptor(descriptor) {
                 // SAFETY: the program never learns of this descriptor.
                 unsafe { rustix::io::close(descriptor) };
@@ -197,7 +197,7 @@ fn note(
         process::children::begins();
     }
     // SAFETY: just opened.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let borrowed = unsafe { borrow(descriptor) };
     if plan.flags & libc::O_PATH == 0
         && status.as_ref().is_ok_and(|status| is_used_here((status.st_dev, status.st_ino)))
     {

@@ -7,11 +7,11 @@
 //! descriptors at their first use. `fork` calls the handlers that `process` registered; a child made by `clone` or
 //! `_Fork` finds the page of `process` zeroed. A child of `vfork` is counted before it is made (`process::children`).
 
+use crate::borrow::borrow;
 use crate::process::{self, helper};
 use crate::real::{Real, interpose};
 use crate::redirect;
 use libc::{c_char, c_int, mode_t};
-use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
@@ -119,7 +119,7 @@ interpose! {
 
     fn posix_spawn_file_actions_adddup2[] (actions: *mut Actions, fd: c_int, to: c_int) -> c_int |real| {
         let result = real(actions, fd, to);
-        if result == 0 && redirect::is_on() && redirect::exec::is_managed(BorrowedFd::borrow_raw(fd)) {
+        if result == 0 && redirect::is_on() && redirect::exec::is_managed(borrow(fd)) {
             note(actions, Note::Managed);
         }
         result

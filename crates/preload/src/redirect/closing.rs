@@ -4,11 +4,11 @@
 //! enough. The broker does the work later, when nobody has the file open.
 
 use super::{client, inodes, is_on};
+use crate::borrow::borrow;
 use crate::capture;
 use crate::descriptors::{self, Known, lookup};
 use crate::process::{self, Inside, Level};
 use libc::c_int;
-use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -55,7 +55,7 @@ fn report_if_large(descriptor: c_int, least: u64) {
     let _errno = process::Errno::keep();
     let Some(_inside) = Inside::enter() else { return };
     // SAFETY: the program's own, which it is about to close; if it is not open, the kernel says so.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let borrowed = unsafe { borrow(descriptor) };
     let Ok(status) = rustix::fs::fstat(borrowed) else { return };
     let size_bytes = status.st_size as u64;
     let is_candidate = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile

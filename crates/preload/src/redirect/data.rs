@@ -88,9 +88,8 @@ fn attempt<T>(mut request: impl FnMut() -> Result<T, FileError>) -> Result<T, Fi
 }
 
 fn borrow(descriptor: c_int) -> BorrowedFd<'static> {
-    // SAFETY: the program's own descriptor, of the call under way; if another thread closes it meanwhile the kernel
-    // answers EBADF.
-    unsafe { BorrowedFd::borrow_raw(descriptor) }
+    // SAFETY: the program's descriptor, of the call under way.
+    unsafe { crate::borrow::borrow(descriptor) }
 }
 
 /// Takes `bytes` at the position: where they begin.

@@ -6,6 +6,7 @@ use super::{
     Closing, Open, client, find, inodes, is_on, may_be_managed, open_of_inode, reopen_stub, with_file_at,
     with_raised_limit,
 };
+use crate::borrow::borrow;
 use crate::managed::link::descriptor_path;
 use crate::process::{self, Level};
 use libc::{c_char, c_int, timespec};
@@ -48,7 +49,7 @@ pub(crate) struct Named<'a> {
 impl Named<'_> {
     fn base(&self) -> BorrowedFd<'_> {
         // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
-        unsafe { BorrowedFd::borrow_raw(self.directory) }
+        unsafe { borrow(self.directory) }
     }
 
     /// Where the last name begins.
@@ -246,7 +247,7 @@ fn set_time_writing(stub: BorrowedFd<'_>, file: FileId) {
 /// As [`changed_at`], of an open file.
 pub(crate) fn changed(open: &Open, descriptor: c_int, what: Change) {
     // SAFETY: the program's descriptor, of the call under way.
-    let stub = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let stub = unsafe { borrow(descriptor) };
     let Ok(file) = open.file() else { return };
     if what == Change::Times && !file.is_writable() {
         return set_time_writing(stub, file.id());
@@ -257,7 +258,7 @@ pub(crate) fn changed(open: &Open, descriptor: c_int, what: Change) {
 /// Mode, owner and group of what the descriptor is open on.
 pub(crate) fn attributes_of(descriptor: c_int) -> Option<(u32, u32, u32)> {
     // SAFETY: the program's descriptor, of the call under way.
-    let status = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok()?;
+    let status = rustix::fs::fstat(unsafe { borrow(descriptor) }).ok()?;
     Some((status.st_mode, status.st_uid, status.st_gid))
 }
 

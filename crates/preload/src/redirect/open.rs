@@ -7,6 +7,7 @@
 use super::failure::failed;
 use super::writing::{for_writing, with_open_for_writing};
 use super::{Closing, client, close_raw, connected, record_locks, with_raised_limit};
+use crate::borrow::borrow;
 use crate::capture;
 use crate::descriptors;
 use crate::managed;
@@ -81,7 +82,7 @@ fn create_by_helper(directory: c_int, path: &CStr, flags: c_int, mode: mode_t) -
     }
     let opened = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
-    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let base = unsafe { borrow(directory) };
     let stub = rustix::fs::openat(base, path, OFlags::from_bits_retain(opened as u32), Mode::empty())?;
     process::children::begins();
     Ok(Some((stub.into_raw_fd(), true)))
@@ -263,7 +264,7 @@ pub(crate) fn truncate(descriptor: c_int) -> Result<(), Errno> {
         return if size_bytes > 0 { file.truncate(0).map_err(|error| failed(&error)) } else { Ok(()) };
     }
     // SAFETY: just opened by the call under way.
-    let stub = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let stub = unsafe { borrow(descriptor) };
     with_open_for_writing(stub, file.id(), |writing| writing.truncate(0).map_err(|error| failed(&error)))
 }
 

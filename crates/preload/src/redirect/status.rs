@@ -7,6 +7,7 @@
 //! neither can be had, the call fails: a program that trusted the stub's own size would cut its file to that.
 
 use super::with_file_at;
+use crate::borrow::borrow;
 use crate::descriptors::{self, Known, lookup};
 use libc::{c_char, c_int};
 use rustix::fd::BorrowedFd;
@@ -49,7 +50,7 @@ fn behind(of: Of, identity: (u64, u64)) -> Behind {
     match of {
         Of::Descriptor(descriptor) => {
             // SAFETY: the program's descriptor, of the call under way.
-            let stub = unsafe { BorrowedFd::borrow_raw(descriptor) };
+            let stub = unsafe { borrow(descriptor) };
             match lookup(descriptor) {
                 Known::Managed(open) => match open.file() {
                     Ok(file) => of_open(file),
@@ -98,7 +99,7 @@ fn of_open(file: &StripedFile) -> Behind {
 /// By shared memory, of a file that nobody has open.
 fn closed_status(directory: c_int, path: &CStr, follow: bool, identity: (u64, u64)) -> Option<FileStatus> {
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
-    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let base = unsafe { borrow(directory) };
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let ClosedStatus { size_bytes, blocks_512, .. } = closed(base, path, flags, identity)?;
     Some(FileStatus { size_bytes, blocks_512, modified_ns: None })

@@ -6,6 +6,7 @@
 
 use super::chain::{Chain, Program, leads_to_stub};
 use super::{Given, Strings, Who};
+use crate::borrow::borrow;
 use crate::capture;
 use crate::process::{self, Level};
 use crate::redirect::{Closing, is_on, is_stub, open_of_inode};
@@ -174,7 +175,7 @@ fn inherited() -> Option<Met<'static>> {
         let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<c_int>().ok());
         let Some(number) = number else { continue };
         // SAFETY: if it is closed meanwhile, the calls say so.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let descriptor = unsafe { borrow(number) };
         if leads_to_managed(descriptor) {
             let mut name: Box<capture::PathBuffer> = Box::new([0; _]);
             let length = capture::name_of(descriptor, &mut name);
