@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
-#define ROUNDS 100
+#define ROUNDS 50
 #define WRITERS 3
 
 /* How many have come to the gate; all go on together. */
