@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
-#define ROUNDS 50
+#define ROUNDS 60
 #define WRITERS 3
 
 /* How many have come to the gate; all go on together. */
@@ -151,5 +151,13 @@ int main(void)
     CALL(truncate("missing", 0));
     CALL(truncate("missing", -1));
     CALL(truncate("/dev/null", 0));
+    /* At the end, so that no inode is used twice. */
+    const char *kinds[] = {"lines", "name", "reader", "stream"};
+    char path[32];
+    for (int i = 0; i < 4; i++)
+        for (int round = 1; round < ROUNDS; round++) {
+            name(path, kinds[i], round);
+            unlink(path);
+        }
     return 0;
 }
