@@ -3,8 +3,9 @@
 use libc::c_int;
 use rustix::fd::BorrowedFd;
 
-/// What a program passed for a descriptor, `AT_FDCWD` among it. A program may pass -1, beside an absolute path even rightly, which
-/// the type excludes: other negative numbers become the one that leaves absolute paths alone and is `EBADF` elsewhere.
+/// Returns what a program passed for a descriptor, which may be `AT_FDCWD`. A program may pass -1, and with an absolute path the
+/// kernel takes it, but the type excludes it. So other negative numbers become one that works with absolute paths too, and is
+/// `EBADF` otherwise.
 ///
 /// # Safety
 /// If the descriptor is open, it stays so while the result is used, or whoever closes it breaks the program's own promise.

@@ -26,26 +26,25 @@ struct Plan {
     created: bool,
 }
 
-fn exists(directory: c_int, path: &CStr) -> bool {
-    // SAFETY: AT_FDCWD or what the program passed; the kernel checks it.
-    rustix::fs::statat(unsafe { borrow(directory) }, path, AtFlags::empty()).is_ok()
-}
-
-fn is_directory(directory: c_int, path: &CStr) -> bool {
+fn status_at(directory: c_int, path: &CStr) -> rustix::io::Result<Stat> {
     // SAFETY: AT_FDCWD or what the program passed; the kernel checks it.
     rustix::fs::statat(unsafe { borrow(directory) }, path, AtFlags::empty())
-        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Directory)
+}
+
+fn is_directory(status: &Stat) -> bool {
+    FileType::from_raw_mode(status.st_mode) == FileType::Directory
 }
 
 fn plan(directory: c_int, path: &CStr, flags: c_int) -> Plan {
     let creates = flags & libc::O_CREAT != 0;
-    let created = creates && capture::recorder().is_some() && (flags & libc::O_EXCL != 0 || !exists(directory, path));
+    let created =
+        creates && capture::recorder().is_some() && (flags & libc::O_EXCL != 0 || status_at(directory, path).is_err());
     // With O_RDONLY a directory can be opened, and the kernel says why it is not to be cut.
     let may_be_directory = flags & (libc::O_ACCMODE | libc::O_CREAT) == libc::O_RDONLY;
     let truncate = flags & libc::O_TRUNC != 0
         && redirect::is_on()
         && flags & libc::O_PATH == 0
-        && !(may_be_directory && is_directory(directory, path));
+        && !(may_be_directory && status_at(directory, path).is_ok_and(|status| is_directory(&status)));
     Plan { flags: if truncate { flags & !libc::O_TRUNC } else { flags }, truncate, created }
 }
 

@@ -268,15 +268,12 @@ pub(crate) fn truncate(path: &CStr, length: u64, real: impl Fn(&CStr) -> c_int) 
     for _ in 0..64 {
         let handle = with_raised_limit(|| super::hold(libc::AT_FDCWD, path, true))?;
         let link = descriptor_path(None, handle.borrow().as_raw_fd());
-        if let Some(file) = file_behind_usable(handle.borrow())? {
-            // An open of ours that writes is no permission for a call that goes by the name.
-            rustix::fs::accessat(CWD, link.as_c_str(), Access::WRITE_OK, AtFlags::EACCESS)?;
-            super::limit::check_size(length)?;
-            match truncate_managed(handle.borrow(), file, length) {
-                // Released or removed meanwhile: another file stands at the path now, or none.
-                Err(error) if super::was_removed(handle.borrow(), error) => continue,
-                result => return result,
-            }
+        match truncate_managed(handle.borrow(), link.as_c_str(), length) {
+            Ok(false) => {}
+            Ok(true) => return Ok(()),
+            // Released or removed meanwhile: another file stands at the path now, or none.
+            Err(error) if super::was_removed(handle.borrow(), error) => continue,
+            Err(error) => return Err(error),
         }
         if real(link.as_c_str()) != 0 {
             return Err(Errno::from_raw_os_error(process::errno()));
@@ -290,22 +287,21 @@ pub(crate) fn truncate(path: &CStr, length: u64, real: impl Fn(&CStr) -> c_int) 
     Err(Errno::BUSY)
 }
 
-/// As [`file_behind`]; an error where this process has it open, but cannot use it.
-fn file_behind_usable(handle: BorrowedFd<'_>) -> Result<Option<FileId>, Errno> {
+/// Returns false if what is held is an ordinary file.
+fn truncate_managed(handle: BorrowedFd<'_>, link: &CStr, length: u64) -> Result<bool, Errno> {
     let status = rustix::fs::fstat(handle)?;
-    match open_of_inode((status.st_dev, status.st_ino)) {
-        Some(open) => open.file().map(|file| Some(file.id())),
-        None => file_behind(handle),
+    let open = open_of_inode((status.st_dev, status.st_ino));
+    let striped = open.as_ref().map(|open| open.file()).transpose()?;
+    let Some(file) = striped.map_or_else(|| file_behind(handle), |striped| Ok(Some(striped.id())))? else {
+        return Ok(false);
+    };
+    // An open of ours that writes is no permission for a call that goes by the name.
+    rustix::fs::accessat(CWD, link, Access::WRITE_OK, AtFlags::EACCESS)?;
+    super::limit::check_size(length)?;
+    let truncate = |striped: &StripedFile| striped.truncate(length).map_err(|error| failed(&error));
+    match striped.filter(|striped| striped.is_writable()) {
+        Some(striped) => truncate(striped)?,
+        None => with_open_for_writing(handle, file, truncate)?,
     }
-}
-
-fn truncate_managed(stub: BorrowedFd<'_>, file: FileId, length: u64) -> Result<(), Errno> {
-    let status = rustix::fs::fstat(stub)?;
-    if let Some(open) = open_of_inode((status.st_dev, status.st_ino))
-        && let Ok(striped) = open.file()
-        && striped.is_writable()
-    {
-        return striped.truncate(length).map_err(|error| failed(&error));
-    }
-    with_open_for_writing(stub, file, |striped| striped.truncate(length).map_err(|error| failed(&error)))
+    Ok(true)
 }
