@@ -17,6 +17,7 @@ import argparse
 import concurrent.futures
 import difflib
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -146,7 +147,7 @@ class Redirected(Bare):
         return [self.stripewise, "-C", str(self.cluster), "run", "--", *words]
 
     def inspect(self, directory: pathlib.Path, snapshot: str, case: Case) -> None:
-        """Stubs where data should be, and the same bytes by `stripewise cat`. The snapshot is the redirected one."""
+        """Stubs where data should be, the same bytes by `stripewise cat`, and nothing that `check` finds. The snapshot is the redirected one."""
         stubs = 0
         for line in snapshot.splitlines():
             name, _, description = line.partition("\t")
@@ -164,6 +165,9 @@ class Redirected(Bare):
             stubs += 1
             if sha256(self.tell("cat", str(directory / name))) != logical:
                 raise Failed(f"stripewise cat {name} gives other bytes than the redirected program reads")
+        findings = json.loads(self.tell("--json", "check"))["findings"]
+        if findings:
+            raise Failed(f"stripewise check finds {len(findings)} faults afterwards, the first: {findings[0]}")
         if case.leaves_data and stubs == 0:
             raise Failed("no managed file is left: nothing was redirected, or the case proves nothing")
 

@@ -10,7 +10,7 @@ use std::fs::File as Ordinary;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use stripewise_store::client::{Lookup, Name, NameChange, Standing};
+use stripewise_store::client::{Lookup, Name, NameChange, Standing, rename_to_free};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::protocol::NameCall;
 use stripewise_store::shared::processes::is_used_here;
@@ -139,9 +139,15 @@ impl<'a> Renaming<'a> {
             Err(Errno::STALE) => return Ok(Renamed::Changed),
             Err(errno) => return Err(of_system(errno, self.target)),
         };
-        let renamed = rustix::fs::renameat(&from, from_name, &to, to_name);
+        let renamed = match self.victim {
+            Some(_) => rustix::fs::renameat(&from, from_name, &to, to_name),
+            None => rename_to_free((&from, from_name), (&to, to_name)),
+        };
         if let Some(begun) = begun {
             begun.end(renamed.is_ok()).map_err(|error| of_file(&error, self.target))?;
+        }
+        if self.victim.is_none() && renamed == Err(Errno::EXIST) {
+            return Ok(Renamed::Changed);
         }
         renamed.map_err(|errno| of_system(errno, self.source))?;
         Ok(Renamed::Done)

@@ -30,7 +30,7 @@ pub use connection::SOCKET_NAME;
 pub use error::ClientError;
 pub use fork::{Child, after_fork_in_child, after_fork_in_parent, before_fork};
 pub use handle::Lookup;
-pub use name_changes::{BegunChange, Name, NameChange, Standing};
+pub use name_changes::{BegunChange, Name, NameChange, Standing, rename_to_free};
 pub(crate) use open_file::OpenFile;
 pub use options::{ClientOptions, OpenServer};
 pub use rings::is_making_ring;

@@ -1,5 +1,5 @@
 /* Names that change under a call: a stream is on the file that its open found, whoever made it, and what cuts a file by
- * its name cuts the file that stands there. */
+ * its name cuts the file that stands there. No managed file loses its name unnoted. */
 #include "transcript.h"
 #include <sched.h>
 #include <sys/mman.h>
@@ -137,6 +137,52 @@ static void changed(enum way way, const char *what, const char *expected)
     say("%s: wrong %d", what, wrong);
 }
 
+/* One makes a file and takes its name away, over and over, while the other does something to the same name. Whatever comes
+ * first, no data is left without a name: the runner looks by `stripewise check`. */
+static void taken(const char *what, void (*other)(void), const char *last)
+{
+    *gate = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        pass(0, 2);
+        while (*gate == 2)
+            other();
+        _exit(0);
+    }
+    int wrong = 0;
+    pass(0, 2);
+    for (int round = 0; round < 5 * ROUNDS; round++) {
+        int fd = open("taken", O_RDWR | O_CREAT, 0644);
+        wrong += pwrite(fd, "0123456789", 10, 0) != 10;
+        wrong += close(fd) != 0;
+        wrong += unlink(last) != 0 && errno != ENOENT;
+    }
+    *gate = 0;
+    int status;
+    waitpid(child, &status, 0);
+    show_child(status);
+    unlink("taken");
+    unlink("over");
+    say("%s: wrong %d", what, wrong);
+}
+
+static void remove_it(void)
+{
+    unlink("taken");
+}
+
+static void move_it(void)
+{
+    rename("taken", "over");
+}
+
+static void move_over_it(void)
+{
+    int fd = open("over", O_WRONLY | O_CREAT, 0644);
+    close(fd);
+    rename("over", "taken");
+}
+
 int main(void)
 {
     gate = mmap(NULL, sizeof *gate, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -144,6 +190,10 @@ int main(void)
     changed(BY_NAME, "truncate", "012");
     changed(BY_READER, "O_RDONLY | O_TRUNC", "");
     changed(BY_STREAM, "freopen", "ab23456789");
+    taken("both remove it", remove_it, "taken");
+    taken("the other moves it", move_it, "taken");
+    taken("the other moves it, and where to is removed", move_it, "over");
+    taken("the other moves one over it", move_over_it, "taken");
     /* The directory is not to be cut. */
     CALL(mkdir("d", 0755));
     CALL(open("d", O_RDONLY | O_TRUNC));

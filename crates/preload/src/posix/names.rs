@@ -7,20 +7,33 @@ use crate::real::interpose;
 use crate::redirect::names as redirected;
 use crate::redirect::status::{self, Of};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, gid_t, mode_t, off_t, timespec, timeval, uid_t, utimbuf};
+use rustix::fs::RenameFlags;
 use std::ffi::CStr;
 use stripewise_capture::call::Call;
 use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::FileOffset;
 
+/// The program's name, not null.
+fn named<'a>(directory: c_int, path: *const c_char) -> Named<'a> {
+    // SAFETY: the program's string, which lasts as long as its call.
+    Named { directory, path: unsafe { CStr::from_ptr(path) } }
+}
+
+fn made(result: Result<c_int, rustix::io::Errno>) -> c_int {
+    result.unwrap_or_else(process::fail)
+}
+
 /// A call that takes a name away: noted before, if it is a managed file's.
-fn unlinking(directory: c_int, path: *const c_char, real: impl FnOnce() -> c_int) -> c_int {
+fn unlinking(directory: c_int, path: *const c_char, real: impl Fn() -> c_int) -> c_int {
     if !process::is_active() || path.is_null() {
         return real();
     }
     let Some(_inside) = Inside::enter() else { return real() };
     let start = capture::now();
     let key = capture::key_of_path(directory, path);
-    let result = changing_names(NameCall::Remove, None, (directory, path), real);
+    let target = named(directory, path);
+    let flags = RenameFlags::empty();
+    let result = made(Changing { call: NameCall::Remove, source: None, target, flags }.make(real));
     let _errno = Errno::keep();
     if let Some(key) = key {
         capture::event(Call::Unlink, key, NO_OFFSET, 0, start, i64::from(result));
@@ -29,45 +42,26 @@ fn unlinking(directory: c_int, path: *const c_char, real: impl FnOnce() -> c_int
 }
 
 fn renaming(
-    call: NameCall,
+    flags: RenameFlags,
     from: (c_int, *const c_char),
     to: (c_int, *const c_char),
-    real: impl FnOnce() -> c_int,
+    real: impl Fn() -> c_int,
 ) -> c_int {
     if !process::is_active() || from.1.is_null() || to.1.is_null() {
         return real();
     }
     let Some(_inside) = Inside::enter() else { return real() };
     let start = capture::now();
+    let call = if flags.contains(RenameFlags::EXCHANGE) { NameCall::Exchange } else { NameCall::Rename };
     // An exchange leaves both names.
     let key = if call == NameCall::Rename { capture::key_of_path(from.0, from.1) } else { None };
-    let result = changing_names(call, Some(from), to, real);
+    let (source, target) = (Some(named(from.0, from.1)), named(to.0, to.1));
+    let result = made(Changing { call, source, target, flags }.make(real));
     let _errno = Errno::keep();
     if let Some(key) = key {
         let new = if result == 0 { capture::key_of_path(to.0, to.1) } else { None };
         let place = new.map_or(NO_OFFSET, |new| FileOffset(u64::from(new.0)));
         capture::event(Call::Rename, key, place, 0, start, i64::from(result));
-    }
-    result
-}
-
-/// The call itself, between its note and what became of it.
-fn changing_names(
-    call: NameCall,
-    from: Option<(c_int, *const c_char)>,
-    to: (c_int, *const c_char),
-    real: impl FnOnce() -> c_int,
-) -> c_int {
-    // SAFETY: the program's strings, looked at for null by the caller.
-    let named = |(directory, path)| redirected::Named { directory, path: unsafe { CStr::from_ptr(path) } };
-    let noted = match redirected::begin(call, from.map(named), named(to)) {
-        Ok(noted) => noted,
-        Err(errno) => return process::fail(errno),
-    };
-    let result = real();
-    if let Some(noted) = noted {
-        let _errno = Errno::keep();
-        noted.end(result == 0);
     }
     result
 }
@@ -110,7 +104,7 @@ fn changing_open(fd: c_int, what: redirected::Change, real: impl FnOnce() -> c_i
 }
 
 use redirected::Change::{Attributes, Times};
-use redirected::NameCall;
+use redirected::{Changing, NameCall, Named};
 
 fn is_managed(path: *const c_char) -> bool {
     if path.is_null() || !process::is_active() || !crate::redirect::is_on() {
@@ -136,7 +130,8 @@ interpose! {
     }
 
     fn unlinkat[] (directory: c_int, path: *const c_char, flags: c_int) -> c_int |real| {
-        if flags & libc::AT_REMOVEDIR != 0 {
+        // A directory, or flags that the kernel refuses.
+        if flags != 0 {
             return real(directory, path, flags);
         }
         unlinking(directory, path, || real(directory, path, flags))
@@ -147,20 +142,19 @@ interpose! {
     }
 
     fn rename[] (from: *const c_char, to: *const c_char) -> c_int |real| {
-        renaming(NameCall::Rename, (AT_FDCWD, from), (AT_FDCWD, to), || real(from, to))
+        renaming(RenameFlags::empty(), (AT_FDCWD, from), (AT_FDCWD, to), || real(from, to))
     }
 
     fn renameat[] (from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char) -> c_int |real| {
         let real = || real(from_directory, from, to_directory, to);
-        renaming(NameCall::Rename, (from_directory, from), (to_directory, to), real)
+        renaming(RenameFlags::empty(), (from_directory, from), (to_directory, to), real)
     }
 
     fn renameat2[] (
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint,
     ) -> c_int |real| {
-        let call = if flags & libc::RENAME_EXCHANGE != 0 { NameCall::Exchange } else { NameCall::Rename };
         let real = || real(from_directory, from, to_directory, to, flags);
-        renaming(call, (from_directory, from), (to_directory, to), real)
+        renaming(RenameFlags::from_bits_retain(flags), (from_directory, from), (to_directory, to), real)
     }
 
     fn linkat[] (

@@ -11,11 +11,11 @@ use crate::managed::link::descriptor_path;
 use crate::process::{self, Level};
 use libc::{c_char, c_int, timespec};
 use rustix::fd::{AsRawFd, BorrowedFd};
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use stripewise_layout::FileId;
-use stripewise_store::client::{BegunChange, ClientError, Name, NameChange, Standing};
+use stripewise_store::client::{BegunChange, ClientError, Name, NameChange, Standing, rename_to_free};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::StripedFile;
 pub(crate) use stripewise_store::protocol::NameCall;
@@ -70,9 +70,21 @@ impl Named<'_> {
         Ok(Closing(Some(rustix::fs::openat(self.base(), parent, flags, Mode::empty())?)))
     }
 
-    /// Whether a stub may stand at the name (links are not followed).
-    fn may_be_managed(&self) -> bool {
-        rustix::fs::statat(self.base(), self.path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|status| may_be_stub(&status))
+    /// What stands at the name, as far as its status tells (links are not followed).
+    fn lookup(&self) -> Seen {
+        match rustix::fs::statat(self.base(), self.path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(status) if may_be_stub(&status) => Seen::MaybeManaged,
+            Err(Errno::NOENT) => Seen::Nothing,
+            Ok(_) | Err(_) => Seen::Ordinary,
+        }
+    }
+
+    /// A name in the same directory at which nothing stands.
+    fn unused(&self) -> Result<CString, Errno> {
+        let mut number = [0; 16];
+        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
+        let name = format!(".{:032x}", u128::from_ne_bytes(number));
+        CString::new([&self.path.to_bytes()[..self.split()], name.as_bytes()].concat()).map_err(|_| Errno::INVAL)
     }
 
     /// What stands at the name, and of which managed file it is, or looks like, the stub.
@@ -80,8 +92,21 @@ impl Named<'_> {
         let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let handle = Closing(Some(rustix::fs::openat(self.base(), self.path, flags, Mode::empty())?));
         let managed = file_behind(handle.borrow())?;
+        if managed.is_none() && rustix::fs::fstat(handle.borrow())?.st_nlink == 0 {
+            // What it was is not known any more, and something else may stand there.
+            return Err(Errno::STALE);
+        }
         Ok(Found { handle, managed })
     }
+}
+
+/// What a look at a name found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    /// A file that no stub is, or something that cannot be looked at.
+    Ordinary,
+    MaybeManaged,
 }
 
 fn may_be_stub(status: &Stat) -> bool {
@@ -123,71 +148,136 @@ fn file_behind(handle: BorrowedFd<'_>) -> Result<Option<FileId>, Errno> {
     }
 }
 
-/// A change of names that the broker has noted.
-pub(crate) struct Noted(BegunChange);
-
-/// Says to the broker that a call is about to change names, if that concerns a managed file. An error fails the call: a managed file does not
-/// lose its name unnoted.
-pub(crate) fn begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Result<Option<Noted>, Errno> {
-    let concerned = |named: Named<'_>| named.may_be_managed();
-    // With a slash at its end a path names no file: the call fails.
-    let names_none = |named: &Named<'_>| named.name().is_empty();
-    if names_none(&target) || source.as_ref().is_some_and(names_none) {
-        return Ok(None);
-    }
-    if !is_on() || !(concerned(target) || source.is_some_and(concerned)) {
-        return Ok(None);
-    }
-    // A few rounds: the names may come and go under us.
-    for _ in 0..64 {
-        match with_raised_limit(|| try_begin(call, source, target)) {
-            Err(Errno::STALE) => {}
-            result => return result,
-        }
-    }
-    Err(Errno::BUSY)
+/// A call that changes names, and what it does.
+#[derive(Clone, Copy)]
+pub(crate) struct Changing<'a> {
+    pub(crate) call: NameCall,
+    /// None of a removal.
+    pub(crate) source: Option<Named<'a>>,
+    pub(crate) target: Named<'a>,
+    /// Those of `renameat2`.
+    pub(crate) flags: RenameFlags,
 }
 
-/// `STALE`: other files stand there by now.
-fn try_begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Result<Option<Noted>, Errno> {
-    let at = |named: &Named<'_>| match named.find() {
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(None),
-        result => result.map(Some),
-    };
-    let victim = at(&target)?;
-    let mover = source.map(|source| at(&source)).transpose()?.flatten();
-    let (Ok(to), Ok(from)) = (target.open_directory(), source.map(|source| source.open_directory()).transpose()) else {
-        return Ok(None);
-    };
-    // Where this process may not change names, the call fails, with the kernel's own errno.
-    let forbids = |directory: &Closing| {
-        rustix::fs::accessat(directory.borrow(), ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_err()
-    };
-    let from_name = source.as_ref().zip(from.as_ref()).map(|(source, directory)| {
-        let name = Name { directory: directory.borrow(), name: source.name() };
-        (name, mover.as_ref().map(Found::standing))
-    });
-    let to_name = Name { directory: to.borrow(), name: target.name() };
-    let Some(change) = NameChange::concerning(call, to_name, victim.as_ref().map(Found::standing), from_name) else {
-        return Ok(None);
-    };
-    if forbids(&to) || from.as_ref().is_some_and(forbids) {
-        return Ok(None);
+/// A change of names that the broker has noted.
+struct Noted(BegunChange);
+
+impl Changing<'_> {
+    /// Makes the call by `real`, between its note at the broker and the word of what became of it, if that concerns a managed file. An error fails the call: a
+    /// managed file does not lose its name unnoted.
+    pub(crate) fn make(&self, real: impl Fn() -> c_int) -> Result<c_int, Errno> {
+        // With a slash at its end a path names no file: the call fails.
+        let names_none = |named: &Named<'_>| named.name().is_empty();
+        if !is_on() || names_none(&self.target) || self.source.as_ref().is_some_and(names_none) {
+            return Ok(real());
+        }
+        // A few rounds: the names may come and go under us.
+        for _ in 0..64 {
+            match self.try_make(&real) {
+                Err(Errno::STALE) => {}
+                result => return result,
+            }
+        }
+        Err(Errno::BUSY)
     }
-    let fail = |error: &ClientError| {
-        process::log(Level::Error, &[b"changing a managed file's name: ", error.to_string().as_bytes()]);
-        error.errno()
-    };
-    match client() {
-        Ok(client) => Ok(change.note(&client, fail)?.map(Noted)),
-        Err(errno) if change.must_be_noted() => Err(errno),
-        Err(_) => Ok(None),
+
+    /// `STALE`: other files stand there by now.
+    fn try_make(&self, real: impl Fn() -> c_int) -> Result<c_int, Errno> {
+        let target = self.target.lookup();
+        let source = self.source.map(|source| source.lookup());
+        let lacks_its_target = target == Seen::Nothing && self.call != NameCall::Rename;
+        if lacks_its_target || source == Some(Seen::Nothing) {
+            return Err(self.fail_at_nothing(lacks_its_target, source == Some(Seen::Nothing)));
+        }
+        let noted = match target == Seen::MaybeManaged || source == Some(Seen::MaybeManaged) {
+            true => with_raised_limit(|| self.begin(target))?,
+            false => None,
+        };
+        let result = match self.source {
+            Some(source) if target == Seen::Nothing && self.flags.is_empty() => {
+                match rename_to_free((source.base(), source.path), (self.target.base(), self.target.path)) {
+                    Ok(()) => Ok(0),
+                    Err(Errno::EXIST) => Err(Errno::STALE),
+                    Err(errno) => Err(errno),
+                }
+            }
+            _ => Ok(real()),
+        };
+        if let Some(noted) = noted {
+            let _errno = process::Errno::keep();
+            noted.end(result == Ok(0));
+        }
+        result
+    }
+
+    /// The error of the call where nothing stands at the target or the source, from the kernel, which looks at more than that: the call is made with names that
+    /// nobody uses. At its own names a managed file may stand by now, which would lose its name unnoted.
+    fn fail_at_nothing(&self, at_target: bool, at_source: bool) -> Errno {
+        let fail = || {
+            let unused = |named: Named<'_>, is_nothing: bool| match is_nothing {
+                true => named.unused(),
+                false => Ok(named.path.to_owned()),
+            };
+            let target = unused(self.target, at_target)?;
+            match self.source {
+                None => rustix::fs::unlinkat(self.target.base(), target, AtFlags::empty()),
+                Some(source) => {
+                    let from = unused(source, at_source)?;
+                    rustix::fs::renameat_with(source.base(), from, self.target.base(), target, self.flags)
+                }
+            }
+        };
+        // The path and the longer name may be too long together.
+        fail().err().filter(|errno| *errno != Errno::NAMETOOLONG).unwrap_or(Errno::NOENT)
+    }
+
+    /// Says to the broker that the call is about to be made. `STALE`: other files stand there by now.
+    fn begin(&self, seen: Seen) -> Result<Option<Noted>, Errno> {
+        let at = |named: &Named<'_>| match named.find() {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(None),
+            result => result.map(Some),
+        };
+        let victim = at(&self.target)?;
+        let mover = self.source.as_ref().map(at).transpose()?;
+        if victim.is_some() == (seen == Seen::Nothing) || matches!(mover, Some(None)) {
+            return Err(Errno::STALE);
+        }
+        let mover = mover.flatten();
+        let from = self.source.map(|source| source.open_directory()).transpose();
+        let (Ok(to), Ok(from)) = (self.target.open_directory(), from) else {
+            return Ok(None);
+        };
+        // Where this process may not change names, the call fails, with the kernel's own errno.
+        let forbids = |directory: &Closing| {
+            rustix::fs::accessat(directory.borrow(), ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_err()
+        };
+        let from_name = self.source.as_ref().zip(from.as_ref()).map(|(source, directory)| {
+            let name = Name { directory: directory.borrow(), name: source.name() };
+            (name, mover.as_ref().map(Found::standing))
+        });
+        let to_name = Name { directory: to.borrow(), name: self.target.name() };
+        let victim = victim.as_ref().map(Found::standing);
+        let Some(change) = NameChange::concerning(self.call, to_name, victim, from_name) else {
+            return Ok(None);
+        };
+        if forbids(&to) || from.as_ref().is_some_and(forbids) {
+            return Ok(None);
+        }
+        let fail = |error: &ClientError| {
+            process::log(Level::Error, &[b"changing a managed file's name: ", error.to_string().as_bytes()]);
+            error.errno()
+        };
+        match client() {
+            Ok(client) => Ok(change.note(&client, fail)?.map(Noted)),
+            Err(errno) if change.must_be_noted() => Err(errno),
+            Err(_) => Ok(None),
+        }
     }
 }
 
 impl Noted {
     /// The call returned.
-    pub(crate) fn end(self, done: bool) {
+    fn end(self, done: bool) {
         if let Err(error) = self.0.end(done) {
             process::log(
                 Level::Warn,

@@ -8,6 +8,7 @@ use crate::protocol::{Event, NameCall, Refusal, Request};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -224,6 +225,25 @@ impl Client {
         };
         begun.end(renamed.is_ok())?;
         renamed.map_err(|source| ClientError::Os { action: "renaming", source })
+    }
+}
+
+/// Renames to a name at which nothing stood when it was looked at. A managed file that was made there since keeps it: a plain rename would replace the file
+/// without a note. A file system that cannot tell renames plainly.
+///
+/// # Errors
+///
+/// `EXIST`: something stands there by now, look again. Otherwise the rename's own.
+pub fn rename_to_free(
+    (from_directory, from): (impl AsFd, impl Arg + Copy),
+    (to_directory, to): (impl AsFd, impl Arg + Copy),
+) -> rustix::io::Result<()> {
+    match rustix::fs::renameat_with(&from_directory, from, &to_directory, to, RenameFlags::NOREPLACE) {
+        // `PERM`: from a program's filter of system calls.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {
+            rustix::fs::renameat(&from_directory, from, &to_directory, to)
+        }
+        renamed => renamed,
     }
 }
 
