@@ -97,8 +97,8 @@ impl Identities {
             }
         } else if let Some(record) = self.context.table().file(file)? {
             let (was, is) = (record.stub, proof.facts.inode);
-            // Somebody else may have opened it since the first look.
-            if was.is(&is) {
+            // Somebody else may have opened it since the first look. Where another file has the inode by now, this one was removed, and the births are the same.
+            if was.is(&is) && self.stub_of(is)?.is_none_or(|of| of == file) {
                 return self.files.managed(file);
             }
             let says_so = || {
@@ -110,16 +110,13 @@ impl Identities {
                 let mut inner = guard(&managed.inner);
                 let moved = FileRecord { stub: is, boot: self.context.boot(), ..inner.record.clone() };
                 let mut changes = Changes::default();
-                // With changed device numbers, another stub may have this one's former pair by now.
-                if self.context.table().file_of(was)? == Some(file) {
-                    changes.remove_inode(was);
-                }
-                changes.put_inode(is, file);
-                self.inodes.publish_inode(is)?;
                 changes.put_file(file, &moved);
-                self.context.table().commit(&changes)?;
+                let commit = |changes: &Changes| self.context.table().commit(changes);
+                self.inodes.enter_inode(is, file, changes, commit)?;
                 inner.record = moved;
                 drop(inner);
+                // With changed device numbers, another stub may have this one's former pair by now.
+                self.inodes.remove_inode(was, file, Changes::default(), commit)?;
                 return Ok(managed);
             }
         } else {

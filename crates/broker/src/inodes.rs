@@ -1,17 +1,23 @@
-//! Publishing the inodes of stubs (`shared::inodes`).
+//! Which file's stub has which inode: in the mapping table, and published for clients (`shared::inodes`).
+//!
+//! The file system uses the number of a removed stub's inode again, often at once, and its birth may be the same: the clock of births ticks every few
+//! milliseconds. Entries of one inode therefore change one after the other, each with a look at whose it is.
 
 use crate::context::Context;
 use crate::guard;
 use crate::proof::Facts;
-use crate::rmt::{FileRecord, Inode};
+use crate::rmt::{Changes, FileRecord, Inode, RmtError};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{FileStatus, Refusal, state_full};
 use stripewise_store::shared::inodes::{ClosedStatus, Inodes};
 use stripewise_store::state::{INODES, StateDirectory, StateError};
+
+/// Locks of entries: an inode has one of them, so that few files wait for each other's commits.
+const ENTRY_LOCKS: usize = 64;
 
 fn identity(inode: Inode) -> (u64, u64) {
     (inode.device, inode.inode)
@@ -44,11 +50,13 @@ pub(crate) struct StubInodes {
     context: Arc<Context>,
     /// None until recovery makes it.
     inodes: Mutex<Option<Inodes>>,
+    /// An inode's entries in both tables change under its lock.
+    entries: [Mutex<()>; ENTRY_LOCKS],
 }
 
 impl StubInodes {
     pub(crate) fn new(context: &Arc<Context>) -> Self {
-        Self { context: Arc::clone(context), inodes: Mutex::default() }
+        Self { context: Arc::clone(context), inodes: Mutex::default(), entries: [const { Mutex::new(()) }; _] }
     }
 
     /// At the start: a new table with the inodes of all files.
@@ -85,8 +93,55 @@ impl StubInodes {
         devices
     }
 
-    /// Before a stub of this inode can be opened.
-    pub(crate) fn publish_inode(&self, inode: Inode) -> Result<(), Refusal> {
+    fn hold_entry(&self, inode: Inode) -> MutexGuard<'_, ()> {
+        guard(&self.entries[inode.inode as usize % ENTRY_LOCKS])
+    }
+
+    fn is_of(&self, inode: Inode, file: FileId) -> Result<bool, RmtError> {
+        Ok(self.context.table().file_of(inode)? == Some(file))
+    }
+
+    /// Before a stub of this inode can be opened: it is the file's, with the other `changes` that `commit` makes. If the number was that of another file's stub,
+    /// that one was removed behind our back, or is about to be freed.
+    pub(crate) fn enter_inode(
+        &self,
+        inode: Inode,
+        file: FileId,
+        mut changes: Changes,
+        commit: impl FnOnce(&Changes) -> Result<(), RmtError>,
+    ) -> Result<(), Refusal> {
+        changes.put_inode(inode, file);
+        let _entry = self.hold_entry(inode);
+        self.publish_inode(inode)?;
+        Ok(commit(&changes)?)
+    }
+
+    /// The inode is not the file's any more, with the other `changes` that `commit` makes.
+    pub(crate) fn remove_inode(
+        &self,
+        inode: Inode,
+        file: FileId,
+        mut changes: Changes,
+        commit: impl FnOnce(&Changes) -> Result<(), RmtError>,
+    ) -> Result<(), Refusal> {
+        let _entry = self.hold_entry(inode);
+        if self.is_of(inode, file)? {
+            changes.remove_inode(inode);
+            self.withdraw_from_clients(inode);
+        }
+        Ok(commit(&changes)?)
+    }
+
+    /// Nobody finds the file by the inode any more, which may be another's soon.
+    pub(crate) fn withdraw_inode(&self, inode: Inode, file: FileId) -> Result<(), Refusal> {
+        let _entry = self.hold_entry(inode);
+        if self.is_of(inode, file)? {
+            self.withdraw_from_clients(inode);
+        }
+        Ok(())
+    }
+
+    fn publish_inode(&self, inode: Inode) -> Result<(), Refusal> {
         let mut inodes = guard(&self.inodes);
         match &*inodes {
             Some(table) if table.insert(identity(inode)) => {
@@ -121,6 +176,10 @@ impl StubInodes {
         if inode.born_ns == 0 || status.modified_ns.is_some() {
             return;
         }
+        let _entry = self.hold_entry(inode);
+        if !self.is_of(inode, file).unwrap_or(false) {
+            return;
+        }
         if let Some(table) = &*guard(&self.inodes) {
             let FileStatus { size_bytes, blocks_512, .. } = status;
             let status = ClosedStatus { file, born_ns: inode.born_ns, size_bytes, blocks_512 };
@@ -135,10 +194,77 @@ impl StubInodes {
         }
     }
 
-    /// The inode is no stub's any more.
-    pub(crate) fn withdraw_inode(&self, inode: Inode) {
+    fn withdraw_from_clients(&self, inode: Inode) {
         if let Some(table) = &*guard(&self.inodes) {
             table.remove(identity(inode));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BrokerOptions;
+    use stripewise_layout::{ByteCount, Cluster, Server, ServerClass, ServerUrl};
+    use stripewise_store::server::directory;
+
+    fn inodes(root: &Path) -> StubInodes {
+        std::fs::create_dir(root.join("a")).unwrap();
+        directory::prepare("c", "a", &root.join("a")).unwrap();
+        let servers = vec![Server::new("a", ServerClass::Hdd, ServerUrl::new("file", root.join("a")))];
+        let cluster = Cluster::new("c", root.join("state"), ByteCount(4096), servers);
+        let state = StateDirectory::open(&cluster.state).unwrap();
+        let lock = Arc::new(state.try_lock().unwrap().unwrap());
+        let context = Context::open(&cluster, state, lock, BrokerOptions::default(), None).unwrap();
+        let inodes = StubInodes::new(&Arc::new(context));
+        inodes.publish_inodes(&HashMap::new()).unwrap();
+        inodes
+    }
+
+    const STATUS: FileStatus = FileStatus { size_bytes: 1, blocks_512: 8, modified_ns: None };
+
+    /// Whose the inode is, whether clients take it for a stub's, and whose status they see.
+    fn found(inodes: &StubInodes, inode: Inode) -> (Option<FileId>, bool, Option<FileId>) {
+        let file = inodes.context.table().file_of(inode).unwrap();
+        let published = guard(&inodes.inodes);
+        let published = published.as_ref().unwrap();
+        (file, published.holds(identity(inode)), published.status(identity(inode)).map(|status| status.file))
+    }
+
+    #[test]
+    fn an_inode_that_is_another_files_by_now_stays_its() {
+        let root = tempfile::tempdir().unwrap();
+        let inodes = inodes(root.path());
+        let (inode, was, is) = (crate::rmt::tests::record("").stub, FileId(2), FileId(3));
+        let commit = |changes: &Changes| inodes.context.table().commit_later(changes);
+        inodes.enter_inode(inode, was, Changes::default(), commit).unwrap();
+        inodes.show_status(inode, was, STATUS);
+        assert_eq!(found(&inodes, inode), (Some(was), true, Some(was)));
+        inodes.withdraw_inode(inode, was).unwrap();
+        assert_eq!(found(&inodes, inode), (Some(was), false, None));
+        // The same number and birth, before the first file is freed.
+        inodes.enter_inode(inode, is, Changes::default(), commit).unwrap();
+        assert_eq!(found(&inodes, inode), (Some(is), true, None));
+        inodes.show_status(inode, was, STATUS);
+        inodes.withdraw_inode(inode, was).unwrap();
+        inodes.remove_inode(inode, was, Changes::default(), commit).unwrap();
+        assert_eq!(found(&inodes, inode), (Some(is), true, None));
+        inodes.show_status(inode, is, STATUS);
+        assert_eq!(found(&inodes, inode), (Some(is), true, Some(is)));
+        inodes.remove_inode(inode, is, Changes::default(), commit).unwrap();
+        assert_eq!(found(&inodes, inode), (None, false, None));
+    }
+
+    #[test]
+    fn entries_of_an_inode_change_one_after_the_other() {
+        let root = tempfile::tempdir().unwrap();
+        let inodes = inodes(root.path());
+        let inode = crate::rmt::tests::record("").stub;
+        let held = |_: &Changes| {
+            assert!(inodes.entries[inode.inode as usize % ENTRY_LOCKS].try_lock().is_err());
+            Ok(())
+        };
+        inodes.enter_inode(inode, FileId(2), Changes::default(), held).unwrap();
+        inodes.remove_inode(inode, FileId(2), Changes::default(), held).unwrap();
     }
 }

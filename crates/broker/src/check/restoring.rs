@@ -77,19 +77,19 @@ fn create_aside<T>(
 impl Checks {
     pub(super) fn put_record(&self, managed: &Managed, inner: &mut Inner, record: FileRecord) -> Result<(), Refusal> {
         let mut changes = Changes::default();
-        if record.stub != inner.record.stub {
-            if self.context.table().file_of(inner.record.stub)? == Some(managed.file) {
-                changes.remove_inode(inner.record.stub);
-            }
-            changes.put_inode(record.stub, managed.file);
-            self.inodes.publish_inode(record.stub)?;
-        }
         let record = Ancestors::of_path(&record.path).record(record.path.clone(), &record);
         self.notes.decide_names_of(managed.file, &mut changes);
         changes.put_file(managed.file, &record);
-        self.context.table().commit(&changes)?;
+        let commit = |changes: &Changes| self.context.table().commit(changes);
+        let was = inner.record.stub;
+        if record.stub == was {
+            commit(&changes)?;
+            inner.record = record;
+            return Ok(());
+        }
+        self.inodes.enter_inode(record.stub, managed.file, changes, commit)?;
         inner.record = record;
-        Ok(())
+        self.inodes.remove_inode(was, managed.file, Changes::default(), commit)
     }
 
     pub(super) fn adopt_stub(

@@ -77,12 +77,12 @@ impl Lifecycle {
         changes.put_placement(file, &placement);
         let wanted = self.context.table().expected_replicas(path)?;
         changes.put_wanted(file, &wanted);
-        // If the number was that of another file's stub, that one was removed behind our back: its record and data stay for `check`.
-        changes.put_inode(record.stub, file);
-        self.inodes.publish_inode(record.stub)?;
-        self.context.step("create: before the record");
-        // As much as a name that was made: not before somebody syncs the file.
-        self.context.table().commit_later(&changes)?;
+        // As much as a name that was made: not before somebody syncs the file. If the number was that of a stub which was removed behind our back, the record and
+        // data of that file stay for `check`.
+        self.inodes.enter_inode(record.stub, file, changes, |changes| {
+            self.context.step("create: before the record");
+            self.context.table().commit_later(changes)
+        })?;
         memory.0.set_durable_size_bytes(None);
         self.context.step("create: before the stub's text");
         write_stub(&proof.descriptor, &text)

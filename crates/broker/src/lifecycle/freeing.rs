@@ -59,13 +59,11 @@ impl Lifecycle {
         }
         inner.logs.keys().for_each(|disk| changes.remove_log(managed.file, *disk));
         changes.remove_file(managed.file);
-        if self.context.table().file_of(inner.record.stub)? == Some(managed.file) {
-            changes.remove_inode(inner.record.stub);
-            // The number may be another file's soon.
-            self.inodes.withdraw_inode(inner.record.stub);
-        }
         self.notes.decide_names_of(managed.file, &mut changes);
-        self.context.table().commit_later(&changes)?;
+        self.inodes.remove_inode(inner.record.stub, managed.file, changes, |changes| {
+            self.context.step("free: before the commit");
+            self.context.table().commit_later(changes)
+        })?;
         inner.freed = true;
         inner.stub = None;
         guard(&self.removed).remove(&managed.file);
@@ -98,8 +96,7 @@ impl Lifecycle {
             false => Removal::Freeing,
         };
         if inner.removal != Removal::Freeing {
-            // The number may be another file's soon.
-            self.inodes.withdraw_inode(inner.record.stub);
+            self.inodes.withdraw_inode(inner.record.stub, managed.file)?;
             inner.stub = None;
             guard(&self.removed).insert(managed.file);
         }
