@@ -140,7 +140,8 @@ impl Mount {
         let settings = Settings { cache: options.cache, may_pass_through: true };
         let operations = Operations::new(client, root, settings).map_err(refused)?;
         let (notices, lacks) = (operations.notices().clone(), operations.lacks());
-        raise_limit();
+        // Every file that the kernel knows takes a descriptor.
+        stripewise_store::descriptors::raise_limit();
         let mut config = Config::default();
         config.n_threads = Some(options.threads.max(1));
         config.clone_fd = kernel::can_open_device();
@@ -188,11 +189,4 @@ impl Mount {
         let path = self.point.path().to_owned();
         self.session.join().map_err(|source| MountError::Session { path, source })
     }
-}
-
-/// Every file that the kernel knows takes a descriptor.
-fn raise_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -220,6 +221,30 @@ pub(crate) fn with_raised_limit<T>(action: impl FnOnce() -> T) -> T {
         let _ = rustix::process::setrlimit(Resource::Nofile, limits);
     }
     result
+}
+
+/// The limits that [`raise_limit`] found when it raised them first.
+static FIRST_LIMITS: OnceLock<Rlimit> = OnceLock::new();
+
+/// Raises the soft limit of open files to the hard one for good, in a process that serves: each managed file that a program has open takes descriptors there.
+pub fn raise_limit() {
+    let _raising = RAISING.lock();
+    let limits = rustix::process::getrlimit(Resource::Nofile);
+    FIRST_LIMITS.get_or_init(|| limits);
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
+}
+
+/// Starts a user's program by `start`: with the limits of open files that this process was started with, whether it serves by now or not.
+pub fn with_first_limits<T>(start: impl FnOnce() -> T) -> T {
+    let _raising = RAISING.lock();
+    let Some(first) = FIRST_LIMITS.get() else { return start() };
+    let raised = rustix::process::getrlimit(Resource::Nofile);
+    let is_lowered = rustix::process::setrlimit(Resource::Nofile, first.clone()).is_ok();
+    let started = start();
+    if is_lowered {
+        let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+    }
+    started
 }
 
 pub(crate) fn take_for_fork() {

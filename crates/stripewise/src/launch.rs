@@ -13,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use stripewise_store::descriptors::with_first_limits;
 use tempfile::TempDir;
 use thiserror::Error;
 
@@ -127,11 +128,12 @@ impl Launch {
 
     /// Runs the program to its end. Signals sent to this process go on to the program; those of the terminal reach it anyway.
     pub(crate) fn run(mut self, relay: Relay) -> Result<ExitStatus> {
-        let program = || self.name.to_string_lossy().into_owned();
-        let spawned = match self.command.spawn() {
+        let name = self.name.clone();
+        let program = || name.to_string_lossy().into_owned();
+        let spawned = with_first_limits(|| match self.command.spawn() {
             Err(error) if is_no_program(&error) => self.by_shell().map_or(Err(error), |mut shell| shell.spawn()),
             spawned => spawned,
-        };
+        });
         let mut child = spawned.map_err(|source| LaunchError::Start { program: program(), source })?;
         relay.forward_to(child.id());
         let status = child.wait();

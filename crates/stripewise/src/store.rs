@@ -137,6 +137,7 @@ pub struct Store {
 pub fn serve(session: &Session, cluster: &Cluster) -> std::result::Result<Standby, BrokerError> {
     let [read_costs, write_costs] = request_costs(cluster, &session.profile_path());
     let options = BrokerOptions { read_costs, write_costs, ..BrokerOptions::default() };
+    stripewise_store::descriptors::raise_limit();
     let broker = Broker::serve_or_wait(cluster, options)?;
     for line in broker.cleaned() {
         session.say(line);
