@@ -20,6 +20,7 @@ DOCUMENTED = {
     "ficlone": {"EOPNOTSUPP", "EXDEV", "ENOTTY"},
     "fiemap": {"EOPNOTSUPP"},
     "fibmap": {"EINVAL"},
+    "loop_device": {"EINVAL"},
     "resvsp": {"EOPNOTSUPP"},
     "stream_over_managed": {"EBADF"},
     "fallocate_keep_size": {"EOPNOTSUPP"},

@@ -206,6 +206,10 @@ const FIDEDUPERANGE: c_uint = 0xc018_9436;
 const FIONREAD: c_uint = 0x541b;
 const FIBMAP: c_uint = 1;
 const FS_IOC_FIEMAP: c_uint = 0xc020_660b;
+/// A loop device takes the file of a descriptor, which is the argument or its first field: the kernel would show the stub as a device.
+const LOOP_SET_FD: c_uint = 0x4c00;
+const LOOP_CHANGE_FD: c_uint = 0x4c06;
+const LOOP_CONFIGURE: c_uint = 0x4c0a;
 /// The ways to allocate and free space that came from XFS, with offsets of 32 and of 64 bits.
 const FS_IOC_RESVSP: c_uint = 0x4030_5828;
 const FS_IOC_UNRESVSP: c_uint = 0x4030_5829;
@@ -223,12 +227,29 @@ pub(crate) fn concerns_bytes(request: c_ulong) -> bool {
             | FIONREAD
             | FIBMAP
             | FS_IOC_FIEMAP
+            | LOOP_SET_FD
+            | LOOP_CHANGE_FD
+            | LOOP_CONFIGURE
             | FS_IOC_RESVSP
             | FS_IOC_UNRESVSP
             | FS_IOC_RESVSP64
             | FS_IOC_UNRESVSP64
             | FS_IOC_ZERO_RANGE
     )
+}
+
+/// As of a file that is none a device can be made of.
+fn refuse_loop_device(file: c_int) -> Option<Result<(), Errno>> {
+    use descriptors::{Known, lookup};
+    if !matches!(lookup(file), Known::Managed(_) | Known::OfChild) {
+        return None;
+    }
+    let mut name: capture::PathBuffer = [0; _];
+    // SAFETY: the program's own descriptor, which was found open.
+    let length = capture::name_of(unsafe { borrow(file) }, &mut name);
+    let what = b": a loop device would show the stub of this managed file; make the device of the file's path on a mount (`stripewise mount`)";
+    process::log_once(Level::Error, &[&name[..length], what]);
+    Some(Err(Errno::INVAL))
 }
 
 /// An `ioctl` that [`concerns_bytes`]; none when no managed file is meant.
@@ -251,6 +272,10 @@ pub(crate) unsafe fn control(descriptor: c_int, request: c_ulong, argument: *mut
         FS_IOC_FIEMAP | FS_IOC_RESVSP | FS_IOC_UNRESVSP | FS_IOC_RESVSP64 | FS_IOC_UNRESVSP64 | FS_IOC_ZERO_RANGE => {
             managed(descriptor).map(|_| Err(Errno::OPNOTSUPP))
         }
+        LOOP_SET_FD | LOOP_CHANGE_FD => refuse_loop_device(argument as usize as c_int),
+        // SAFETY: a `loop_config` starts with the file's descriptor, 32 bits wide.
+        LOOP_CONFIGURE if !argument.is_null() => refuse_loop_device(unsafe { *argument.cast::<c_int>() }),
+        LOOP_CONFIGURE => None,
         // The source is the argument itself, or its first field.
         FICLONE => (managed(descriptor).is_some() || managed(argument as usize as c_int).is_some())
             .then_some(Err(Errno::OPNOTSUPP)),

@@ -3,6 +3,7 @@
 #include "transcript.h"
 #include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <linux/loop.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 
@@ -113,6 +114,17 @@ int main(void)
         int32_t pad[4];
     } space = {.length = 4096}; /* the kernel's space_resv, which no header has */
     TAGGED("resvsp", ioctl(sparse, _IOW('X', 42, space), &space));
+    /* No loop device, so the bare system refuses as well. Redirected the managed file comes first. */
+    int device = (int)CALL(open("/dev/null", O_RDWR));
+    struct loop_config configuration = {.fd = sparse};
+    int errors = dup(2); /* the library says what to do instead */
+    dup2(device, 2);
+    TAGGED("loop_device", ioctl(device, LOOP_SET_FD, sparse));
+    TAGGED("loop_device", ioctl(device, LOOP_CHANGE_FD, sparse));
+    TAGGED("loop_device", ioctl(device, LOOP_CONFIGURE, &configuration));
+    dup2(errors, 2);
+    CALL(ioctl(device, LOOP_SET_FD, device));
+    CALL(ioctl(device, LOOP_CONFIGURE, NULL));
     show_file("sparse");
 
     int unreadable = (int)CALL(open("from", O_WRONLY));
