@@ -236,14 +236,16 @@ pub fn raise_limit() {
 
 /// Starts a user's program by `start`: with the limits of open files that this process was started with, whether it serves by now or not.
 pub fn with_first_limits<T>(start: impl FnOnce() -> T) -> T {
-    let _raising = RAISING.lock();
     let Some(first) = FIRST_LIMITS.get() else { return start() };
+    // Without a guard, which blocks signals: the program would have them blocked from its start.
+    RAISING.take_for_fork();
     let raised = rustix::process::getrlimit(Resource::Nofile);
     let is_lowered = rustix::process::setrlimit(Resource::Nofile, first.clone()).is_ok();
     let started = start();
     if is_lowered {
         let _ = rustix::process::setrlimit(Resource::Nofile, raised);
     }
+    RAISING.free_after_fork();
     started
 }
 
