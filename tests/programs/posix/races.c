@@ -166,6 +166,43 @@ static void taken(const char *what, void (*other)(void), const char *last)
     say("%s: wrong %d", what, wrong);
 }
 
+/* Files that one makes while the other makes and removes the same name: those that stay are managed, as the runner sees by their
+ * data. */
+static void made(void)
+{
+    *gate = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        pass(0, 2);
+        while (*gate == 2) {
+            close(open("made", O_RDWR | O_CREAT, 0644));
+            unlink("made");
+        }
+        _exit(0);
+    }
+    int wrong = 0;
+    pass(0, 2);
+    for (int round = 0; round < ROUNDS / 3; round++) {
+        char path[32];
+        name(path, "kept", round);
+        struct stat status = {.st_size = 0};
+        while (status.st_size == 0) {
+            int fd = open("made", O_RDWR | O_CREAT, 0644);
+            wrong += pwrite(fd, "0123456789", 10, 0) != 10;
+            wrong += close(fd) != 0;
+            if (rename("made", path) == 0)
+                wrong += stat(path, &status) != 0;
+        }
+        wrong += status.st_size != 10;
+    }
+    *gate = 0;
+    int status;
+    waitpid(child, &status, 0);
+    show_child(status);
+    unlink("made");
+    say("made: wrong %d", wrong);
+}
+
 static void remove_it(void)
 {
     unlink("taken");
@@ -190,6 +227,7 @@ int main(void)
     changed(BY_NAME, "truncate", "012");
     changed(BY_READER, "O_RDONLY | O_TRUNC", "");
     changed(BY_STREAM, "freopen", "ab23456789");
+    made();
     taken("both remove it", remove_it, "taken");
     taken("the other moves it", move_it, "taken");
     taken("the other moves it, and where to is removed", move_it, "over");

@@ -10,6 +10,7 @@ use crate::descriptors;
 use crate::process::{self, Inside};
 use crate::real::interpose;
 use crate::redirect;
+use crate::redirect::open::Creation;
 use libc::{c_char, c_int, mode_t};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
@@ -104,6 +105,7 @@ unsafe fn try_open(
     let start = capture::now();
     let changes = flags & (libc::O_CREAT | libc::O_TRUNC) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let inside = if changes { Inside::enter() } else { None };
+    let mut exists = false;
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         // What the kernel refuses is left to it.
         let makes = flags & libc::O_CREAT == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -119,24 +121,24 @@ unsafe fn try_open(
                 Err(errno) => process::fail(errno),
             });
         }
-    } else if flags & libc::O_CREAT != 0
-        && redirect::is_on()
-        && let Some(result) = redirect::open::create(directory, path, flags, mode)
-    {
-        return Some(match result {
-            Ok((descriptor, created)) => {
-                note_managed(call, descriptor, created, start);
-                descriptor
+    } else if flags & libc::O_CREAT != 0 && redirect::is_on() {
+        match redirect::open::create(directory, path, flags, mode) {
+            Ok(Creation::Made(descriptor)) => {
+                note_managed(call, descriptor, true, start);
+                return Some(descriptor);
             }
-            Err(errno) => process::fail(errno),
-        });
+            Ok(Creation::Exists) => exists = true,
+            Ok(Creation::Ordinary) => {}
+            Err(errno) => return Some(process::fail(errno)),
+        }
     }
-    let plan = plan(directory, path, flags);
+    let plan = plan(directory, path, if exists { flags & !libc::O_CREAT } else { flags });
     drop(inside);
     // Not inside: the kernel's open may block (a FIFO), and a signal handler may write meanwhile.
     let descriptor = real(plan.flags);
     if descriptor < 0 {
-        return Some(descriptor);
+        let was_removed = exists && process::errno() == libc::ENOENT;
+        return (!was_removed).then_some(descriptor);
     }
     let errno = process::Errno::keep();
     // SAFETY: just opened.

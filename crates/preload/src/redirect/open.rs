@@ -14,7 +14,7 @@ use crate::managed;
 use crate::process::{self, Level, helper};
 use libc::{c_int, mode_t};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -27,57 +27,66 @@ use stripewise_store::new_stub::{Birth, NewStub};
 /// Symbolic links followed to a file that is yet to be, as many as the kernel follows.
 const MAX_LINKS: usize = 40;
 
-/// Creates a managed file if the open asks for a new file in a managed place; none when it is libc's affair. Answers
-/// the descriptor and whether the file was made.
-pub(crate) fn create(
-    directory: c_int,
-    path: &CStr,
-    flags: c_int,
-    mode: mode_t,
-) -> Option<Result<(c_int, bool), Errno>> {
+/// What became of an open with `O_CREAT`.
+pub(crate) enum Creation {
+    /// A managed file was made: its descriptor.
+    Made(c_int),
+    /// A file stands at the managed place. It is to be opened without `O_CREAT`: by the time of that open it may be removed, and the kernel would make an
+    /// ordinary file there.
+    Exists,
+    /// To be opened by the kernel as the program says.
+    Ordinary,
+}
+
+/// Creates a managed file if the open asks for a new file in a managed place.
+pub(crate) fn create(directory: c_int, path: &CStr, flags: c_int, mode: mode_t) -> Result<Creation, Errno> {
     if flags & (libc::O_DIRECTORY | libc::O_PATH) != 0 || names_directory(path) {
-        return None;
+        return Ok(Creation::Ordinary);
     }
     if !process::owns_tables() {
-        return create_by_helper(directory, path, flags, mode).transpose();
+        return create_by_helper(directory, path, flags, mode);
     }
-    let client = client().ok()?;
+    let Ok(client) = client() else { return Ok(Creation::Ordinary) };
     if client.managed_directories().is_empty() && client.expected_paths().is_empty() {
-        return None;
+        return Ok(Creation::Ordinary);
     }
-    let target = target(directory, path, flags)?;
-    if !is_ours(&client, target.to_bytes()) {
-        return None;
+    let Some(target) = target(directory, path, flags).filter(|target| is_ours(&client, target.to_bytes())) else {
+        return Ok(Creation::Ordinary);
+    };
+    match rustix::fs::lstat(&target) {
+        Ok(_) if flags & libc::O_EXCL != 0 => return Err(Errno::EXIST),
+        Ok(found) if opens_without_create(&found) => return Ok(Creation::Exists),
+        Ok(_) => return Ok(Creation::Ordinary),
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno),
     }
-    // A few rounds: the name may come and go under us.
-    for _ in 0..8 {
-        match rustix::fs::lstat(&target) {
-            // Also when it is no file of ours, or a link: libc's open says what is due.
-            Ok(_) => return None,
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Some(Err(errno)),
-        }
-        match make(&client, &target, flags, mode) {
-            Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {}
-            Err(errno) => return Some(Err(errno)),
-            Ok(descriptor) => return Some(Ok((descriptor, true))),
-        }
+    match make(&client, &target, flags, mode) {
+        Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => Ok(Creation::Exists),
+        result => result.map(Creation::Made),
     }
-    None
+}
+
+/// Whether an open of this file goes the same way without `O_CREAT`: of a directory it fails only with it, and so may that of another user's file in a sticky
+/// directory (`fs.protected_regular`).
+fn opens_without_create(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+        && found.st_uid == rustix::process::geteuid().as_raw()
 }
 
 /// As [`create`], in a child of `vfork`: a helper makes the file, and the child opens its stub.
-fn create_by_helper(directory: c_int, path: &CStr, flags: c_int, mode: mode_t) -> Result<Option<(c_int, bool)>, Errno> {
+fn create_by_helper(directory: c_int, path: &CStr, flags: c_int, mode: mode_t) -> Result<Creation, Errno> {
     let makes_none = |client: &Client| client.managed_directories().is_empty() && client.expected_paths().is_empty();
     if connected().as_ref().is_some_and(makes_none) {
-        return Ok(None);
+        return Ok(Creation::Ordinary);
     }
-    let made = helper::run(|| match create(directory, path, flags, mode) {
-        Some(result) => result.map(drop),
-        None => Err(Errno::NODATA),
+    let made = helper::run(|| match create(directory, path, flags, mode)? {
+        Creation::Made(_) => Ok(()),
+        Creation::Exists => Err(Errno::ALREADY),
+        Creation::Ordinary => Err(Errno::NODATA),
     });
     match made {
-        Err(Errno::NODATA) => return Ok(None),
+        Err(Errno::ALREADY) => return Ok(Creation::Exists),
+        Err(Errno::NODATA) => return Ok(Creation::Ordinary),
         result => result?,
     }
     let opened = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
@@ -85,7 +94,7 @@ fn create_by_helper(directory: c_int, path: &CStr, flags: c_int, mode: mode_t) -
     let base = unsafe { borrow(directory) };
     let stub = rustix::fs::openat(base, path, OFlags::from_bits_retain(opened as u32), Mode::empty())?;
     process::children::begins();
-    Ok(Some((stub.into_raw_fd(), true)))
+    Ok(Creation::Made(stub.into_raw_fd()))
 }
 
 /// A file that has no name yet (`O_TMPFILE`): managed if its directory is; `linkat` gives it its name, and the last
