@@ -240,7 +240,7 @@ pub fn with_first_limits<T>(start: impl FnOnce() -> T) -> T {
     // Without a guard, which blocks signals: the program would have them blocked from its start.
     RAISING.take_for_fork();
     let raised = rustix::process::getrlimit(Resource::Nofile);
-    let is_lowered = rustix::process::setrlimit(Resource::Nofile, first.clone()).is_ok();
+    let is_lowered = rustix::process::setrlimit(Resource::Nofile, *first).is_ok();
     let started = start();
     if is_lowered {
         let _ = rustix::process::setrlimit(Resource::Nofile, raised);
