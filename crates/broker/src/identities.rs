@@ -111,12 +111,10 @@ impl Identities {
                 let moved = FileRecord { stub: is, boot: self.context.boot(), ..inner.record.clone() };
                 let mut changes = Changes::default();
                 changes.put_file(file, &moved);
-                let commit = |changes: &Changes| self.context.table().commit(changes);
-                self.inodes.enter_inode(is, file, changes, commit)?;
+                // With changed device numbers, another stub may have this one's former pair by now.
+                self.inodes.move_inode(was, is, file, changes)?;
                 inner.record = moved;
                 drop(inner);
-                // With changed device numbers, another stub may have this one's former pair by now.
-                self.inodes.remove_inode(was, file, Changes::default(), commit)?;
                 return Ok(managed);
             }
         } else {

@@ -116,6 +116,18 @@ impl StubInodes {
         Ok(commit(&changes)?)
     }
 
+    /// Durably: the file's stub has the inode `is` and not `was`, with the other `changes`.
+    pub(crate) fn move_inode(&self, was: Inode, is: Inode, file: FileId, changes: Changes) -> Result<(), Refusal> {
+        let commit = |changes: &Changes| self.context.table().commit(changes);
+        self.enter_inode(is, file, changes, commit)?;
+        // The number may be the same, with another birth.
+        if identity(was) != identity(is) {
+            // An entry that stays is not believed: the record names another inode.
+            let _ = self.remove_inode(was, file, Changes::default(), commit);
+        }
+        Ok(())
+    }
+
     /// The inode is not the file's any more, with the other `changes` that `commit` makes.
     pub(crate) fn remove_inode(
         &self,
@@ -253,6 +265,20 @@ mod tests {
         assert_eq!(found(&inodes, inode), (Some(is), true, Some(is)));
         inodes.remove_inode(inode, is, Changes::default(), commit).unwrap();
         assert_eq!(found(&inodes, inode), (None, false, None));
+    }
+
+    #[test]
+    fn a_stub_that_moved_is_found_by_its_new_inode_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let inodes = inodes(root.path());
+        let (first, file) = (crate::rmt::tests::record("").stub, FileId(2));
+        let reborn = Inode { born_ns: first.born_ns + 1, ..first };
+        let other = Inode { inode: first.inode + 1, ..first };
+        inodes.enter_inode(first, file, Changes::default(), |changes| inodes.context.table().commit(changes)).unwrap();
+        inodes.move_inode(first, reborn, file, Changes::default()).unwrap();
+        assert_eq!(found(&inodes, reborn), (Some(file), true, None));
+        inodes.move_inode(reborn, other, file, Changes::default()).unwrap();
+        assert_eq!([first, other].map(|inode| found(&inodes, inode)), [(None, false, None), (Some(file), true, None)]);
     }
 
     #[test]

@@ -80,16 +80,13 @@ impl Checks {
         let record = Ancestors::of_path(&record.path).record(record.path.clone(), &record);
         self.notes.decide_names_of(managed.file, &mut changes);
         changes.put_file(managed.file, &record);
-        let commit = |changes: &Changes| self.context.table().commit(changes);
         let was = inner.record.stub;
-        if record.stub == was {
-            commit(&changes)?;
-            inner.record = record;
-            return Ok(());
+        match record.stub == was {
+            true => self.context.table().commit(&changes)?,
+            false => self.inodes.move_inode(was, record.stub, managed.file, changes)?,
         }
-        self.inodes.enter_inode(record.stub, managed.file, changes, commit)?;
         inner.record = record;
-        self.inodes.remove_inode(was, managed.file, Changes::default(), commit)
+        Ok(())
     }
 
     pub(super) fn adopt_stub(
