@@ -3,10 +3,12 @@
 use crate::mounts::{Kind, Mounts};
 use crate::moves::check;
 use crate::moves_killed::impatient;
-use crate::world::{read, uniform, wait_for_line, write};
+use crate::world::{World, read, uniform, wait_for_line, write};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
+use stripewise_store::client::{ClientError, Name, NameChange};
+use stripewise_store::protocol::{NameCall, Refusal};
 
 const BYTES: usize = 40_000;
 
@@ -53,6 +55,30 @@ fn a_removed_file_that_comes_back_after_a_power_failure_is_whole() {
         }
         drop(mounts);
     }
+}
+
+/// A file made there since would lose its name with a note that says nothing of it.
+#[test]
+fn a_name_whose_file_has_gone_by_the_time_that_the_broker_holds_it_is_looked_at_again() {
+    let world = World::new(2);
+    let _broker = world.broker();
+    let client = world.client();
+    let (path, placement) = (world.path("f"), || uniform(16 << 10, &[(0, 4096), (1, 4096)]));
+    let (stub, file) = world.create(&client, "f", placement());
+    let gone = file.id();
+    drop(file);
+    client.remove(&path, stub.as_fd(), gone).unwrap();
+    let directory = File::open(path.parent().unwrap()).unwrap();
+    let target = Name { directory: directory.as_fd(), name: b"f" };
+    let change = NameChange { call: NameCall::Remove, target, victim: Some((stub.as_fd(), gone)), mover: None };
+    let refused = client.begin_name_change(&change).err();
+    assert!(matches!(refused, Some(ClientError::Refused(Refusal::NameChanged { .. }))), "{refused:?}");
+    // The name is not held.
+    let (stub, file) = world.create(&client, "f", placement());
+    let id = file.id();
+    drop(file);
+    client.remove(&path, stub.as_fd(), id).unwrap();
+    assert_eq!(check(&client), []);
 }
 
 #[test]
