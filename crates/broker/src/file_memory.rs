@@ -289,7 +289,7 @@ impl Drop for FileMemory {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::BrokerOptions;
     use stripewise_layout::{ByteCount, Cluster, Generation, Layout, Server, ServerClass, ServerId, ServerUrl};
@@ -298,7 +298,10 @@ mod tests {
 
     const REGION: u64 = 4096;
 
-    fn context(root: &std::path::Path, shared: bool) -> Arc<Context> {
+    /// Of a cluster of one server in `root`.
+    pub(crate) fn context(root: &std::path::Path, shared: bool) -> Arc<Context> {
+        std::fs::create_dir_all(root.join("a")).unwrap();
+        directory::prepare("c", "a", &root.join("a")).unwrap();
         let servers = vec![Server::new("a", ServerClass::Hdd, ServerUrl::new("file", root.join("a")))];
         let cluster = Cluster::new("c", root.join("state"), ByteCount(REGION), servers);
         let state = StateDirectory::open(&cluster.state).unwrap();
@@ -311,8 +314,6 @@ mod tests {
     #[test]
     fn memory_of_a_host_that_missed_the_end_of_a_truncation_is_taken_over_and_on_one_host_is_damaged() {
         let root = tempfile::tempdir().unwrap();
-        std::fs::create_dir(root.path().join("a")).unwrap();
-        directory::prepare("c", "a", &root.path().join("a")).unwrap();
         let layout = Layout::new([(ServerId(0), REGION as u32)]).unwrap();
         let placed = |region| (RegionIndex(region), RegionRecord::placed(Generation(1), layout.clone()));
         let file = FileId(7);

@@ -216,19 +216,9 @@ impl StubInodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BrokerOptions;
-    use stripewise_layout::{ByteCount, Cluster, Server, ServerClass, ServerUrl};
-    use stripewise_store::server::directory;
 
     fn inodes(root: &Path) -> StubInodes {
-        std::fs::create_dir(root.join("a")).unwrap();
-        directory::prepare("c", "a", &root.join("a")).unwrap();
-        let servers = vec![Server::new("a", ServerClass::Hdd, ServerUrl::new("file", root.join("a")))];
-        let cluster = Cluster::new("c", root.join("state"), ByteCount(4096), servers);
-        let state = StateDirectory::open(&cluster.state).unwrap();
-        let lock = Arc::new(state.try_lock().unwrap().unwrap());
-        let context = Context::open(&cluster, state, lock, BrokerOptions::default(), None).unwrap();
-        let inodes = StubInodes::new(&Arc::new(context));
+        let inodes = StubInodes::new(&crate::file_memory::tests::context(root, false));
         inodes.publish_inodes(&HashMap::new()).unwrap();
         inodes
     }

@@ -16,7 +16,7 @@ use crate::name_notes::{Directories, NameNotes, Open, OpenChanges};
 use crate::proof::{Facts, Proof};
 use crate::quiescing::Quiescing;
 use crate::rechecks::Rechecks;
-use crate::rmt::{Caller, Changes, Mover, NameChange, Place, Victim};
+use crate::rmt::{Caller, Changes, Inode, Mover, NameChange, Place, Victim};
 use crate::search::StubSearch;
 use crate::truncation::Truncation;
 use rustix::fd::OwnedFd;
@@ -129,9 +129,10 @@ impl NameChanges {
             connection.may_change(&directory.descriptor, &place)?;
             (source, directories.source) = (Some(place), Some(directory.descriptor));
         }
-        let (mut victim, mut held) = (None, None);
+        let (mut victim, mut held, mut seen) = (None, None, None);
         if let Some(file) = asked.victim {
             let stub = proof()?;
+            seen = Some(stub.facts.inode);
             if self.is_stub_of(file, &stub)? {
                 victim = Some(Victim { file, stub: stub.facts.inode, links: stub.facts.links });
                 held = Some(stub.descriptor);
@@ -164,7 +165,7 @@ impl NameChanges {
             undecided: false,
         };
         self.hold_names(number, held)?;
-        let noted = self.check_names(&change, &directories).and_then(|()| self.note_name_change(number, &change));
+        let noted = self.check_names(&change, seen, &directories).and_then(|()| self.note_name_change(number, &change));
         if noted.is_err() {
             self.notes.open().remove(&number);
         }
@@ -211,18 +212,18 @@ impl NameChanges {
         Ok(())
     }
 
-    /// What stands at the names must be what the client says.
-    fn check_names(&self, change: &NameChange, directories: &Directories) -> Result<(), Refusal> {
+    /// What stands at the names must be what the client says. `seen`: what it found at the target and took for a managed file. That may have gone with its
+    /// record, so that the change has no victim; one that is made there before the call would lose its name unnoted.
+    fn check_names(&self, change: &NameChange, seen: Option<Inode>, directories: &Directories) -> Result<(), Refusal> {
         let changed = |place: &Place| Refusal::NameChanged { path: shown(place) };
         let found = standing(&directories.target, &change.target)?;
-        match (&change.victim, found) {
-            (Some(victim), found) if !found.is_some_and(|facts| victim.stub.is(&facts.inode)) => {
-                return Err(changed(&change.target));
-            }
-            (None, Some(facts)) if self.identities.stub_of(facts.inode)?.is_some() => {
-                return Err(changed(&change.target));
-            }
-            _ => {}
+        if seen.is_some_and(|seen| !found.is_some_and(|facts| seen.is(&facts.inode))) {
+            return Err(changed(&change.target));
+        }
+        if let (None, Some(facts)) = (&change.victim, found)
+            && self.identities.stub_of(facts.inode)?.is_some()
+        {
+            return Err(changed(&change.target));
         }
         if let (Some(source), Some(directory), Some(mover)) = (&change.source, &directories.source, &change.mover) {
             let is_right = match standing(directory, source)? {

@@ -6,7 +6,7 @@ use crate::descriptors::Descriptor;
 use crate::entry::DirectoryEntry;
 use crate::protocol::{Event, NameCall, Refusal, Request};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 use std::ffi::OsStr;
@@ -23,15 +23,6 @@ pub struct Name<'a> {
     pub directory: BorrowedFd<'a>,
     /// One component, not NUL-terminated.
     pub name: &'a [u8],
-}
-
-impl Name<'_> {
-    /// Whether the file that is held stands at the name. As long as it is held its inode is no other file's.
-    fn leads_to(&self, held: BorrowedFd<'_>) -> bool {
-        let identity = |status: Stat| (status.st_dev, status.st_ino);
-        let there = rustix::fs::statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW).map(identity);
-        there.is_ok() && there == rustix::fs::fstat(held).map(identity)
-    }
 }
 
 /// A file at a name: a descriptor of it (`O_PATH` is enough) and, of a managed one, its id.
@@ -156,7 +147,7 @@ impl Client {
         let mut pause = Duration::from_micros(100);
         loop {
             match core.done(&request, &along) {
-                Ok(()) => break,
+                Ok(()) => return Ok(BegunChange { core: Arc::clone(core), number, victim }),
                 // Not waited for under the lock: the other may be a thread of this process.
                 Err(ClientError::Refused(Refusal::NameInUse { .. })) if now() < give_up_at => {
                     sleep(pause);
@@ -165,14 +156,6 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
-        let begun = BegunChange { core: Arc::clone(core), number, victim };
-        // The file may have gone before the broker held the name, and another may have been made there, of which the note says nothing.
-        if change.victim.is_some_and(|(stub, _)| !change.target.leads_to(stub)) {
-            begun.end(false)?;
-            let path = String::from_utf8_lossy(change.target.name).into_owned();
-            return Err(ClientError::Refused(Refusal::NameChanged { path }));
-        }
-        Ok(begun)
     }
 
     /// Removes the name of a managed file whose stub is open as `stub`.
