@@ -231,6 +231,7 @@ impl Checks {
             && !is_being_freed
             && self.quiescing.users(managed).is_empty()
             && inner.openers.is_empty()
+            && !inner.is_stub_open()
         {
             report.add_repair(format!("the removed file {path} still occupies servers"), "its data is freed", || {
                 self.lifecycle.free(managed, inner)

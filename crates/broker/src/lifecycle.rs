@@ -369,8 +369,20 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// After an open ended: frees the file if that was the last user and no name is left; else settles it. True when nothing more is to be expected.
+    /// After an open ended, or a name: frees the file if that was the last user and no name is left; else settles it. True when nothing more is to be expected.
+    ///
+    /// A program that has executed another one, or passed a descriptor on, is no user any more; whoever has the descriptor has not used it yet. So a file
+    /// without a name is kept while a process has its stub open.
     pub(crate) fn after_close(&self, managed: &Managed) -> Result<bool, Refusal> {
+        self.after_end(managed, true)
+    }
+
+    /// As [`Self::after_close`], when the user itself has said that it closes the file: it still has the stub open.
+    pub(crate) fn after_reported_close(&self, managed: &Managed) -> Result<bool, Refusal> {
+        self.after_end(managed, false)
+    }
+
+    fn after_end(&self, managed: &Managed, checks_descriptors: bool) -> Result<bool, Refusal> {
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Ok(true);
@@ -395,6 +407,10 @@ impl Lifecycle {
         match &inner.record.state {
             // No call that is known took its last name: a program without redirection did, perhaps by mistake. It is kept until a person decides.
             FileState::Live if nameless => {}
+            _ if nameless && checks_descriptors && inner.is_stub_open() => {
+                self.rechecks.recheck(managed.file);
+                return Ok(false);
+            }
             _ if nameless => {
                 self.free(managed, &mut inner)?;
                 return Ok(true);
@@ -460,7 +476,7 @@ impl Lifecycle {
     /// At a stop: as much as possible becomes durable.
     pub(crate) fn settle_all(&self) {
         let files: Vec<FileId> = self.files.ids();
-        self.sync_removals();
+        self.finish_removals();
         for managed in files.into_iter().filter_map(|file| self.files.if_loaded(file)) {
             let flushed = self.write_back.flush_at_once(&managed);
             let done = self.after_close(&managed).and_then(|_| {

@@ -11,12 +11,13 @@ pub(crate) use fragments::{
 use crate::guard;
 use crate::proof::Facts;
 use crate::rmt::{FileRecord, LogRecord, RegionRecord, ReplicaRecord};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, Generation, Layout, Placement, RegionGeometry, RegionIndex, ServerId};
+use stripewise_store::manage::is_open;
 use stripewise_store::protocol::{FileStatus, Refusal, WantedReplicas, state_full};
 use stripewise_store::server::Ownership;
 use stripewise_store::shared::control::{ControlBlock, ControlError};
@@ -252,6 +253,11 @@ impl Inner {
     /// Whether the stub's last name is gone; `None` if the broker does not know the stub.
     pub(crate) fn is_nameless(&self) -> Option<bool> {
         self.stub.as_ref().and_then(|stub| Facts::of(stub).ok()).map(|facts| facts.links == 0)
+    }
+
+    /// Whether a process of this host has the stub open, whether or not it has used the file since. False if the broker does not know the stub.
+    pub(crate) fn is_stub_open(&self) -> bool {
+        self.stub.as_ref().is_some_and(|stub| is_open(stub.as_fd()))
     }
 }
 

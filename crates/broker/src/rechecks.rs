@@ -29,6 +29,11 @@ impl Rechecks {
         guard(&self.files).remove(&file);
     }
 
+    /// The files that are to be looked at again.
+    pub(crate) fn all(&self) -> Vec<FileId> {
+        guard(&self.files).iter().copied().collect()
+    }
+
     /// The files to look at, `after` so long from when there are any; `None`: `is_over` says so.
     pub(crate) fn next(&self, after: Duration, is_over: impl Fn() -> bool) -> Option<Vec<FileId>> {
         let mut files = guard(&self.files);

@@ -13,15 +13,18 @@ use crate::lifecycle::Lifecycle;
 use crate::managed::Managed;
 use crate::name_changes::NameChanges;
 use crate::objects::Objects;
+use crate::proof::Facts;
 use crate::quiescing::Quiescing;
 use crate::rechecks::Rechecks;
-use crate::rmt::{FileRecord, FileState};
+use crate::rmt::{FileRecord, FileState, Inode};
 use crate::search::{Search, StubSearch};
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use stripewise_layout::{FileId, RegionGeometry};
+use stripewise_store::holders::hold_open;
 use stripewise_store::protocol::{FileStatus, Refusal};
 use stripewise_store::shared::control::Life;
 
@@ -104,11 +107,17 @@ impl Recovery {
         said.extend(self.logs.recover_logs()?);
         let removed = files.iter().filter(|(_, record)| was_synced_and_removed(record));
         let found = self.search.search(&removed.map(|(file, record)| (*file, record.clone())).collect());
+        let mut held = held_without_name(&files);
         for (file, record) in &files {
             if matches!(record.state, FileState::Live) && record.truncating_to_bytes.is_none() {
                 continue;
             }
-            let settled = self.files.managed(*file).and_then(|managed| self.settle_left(&managed, record, &found));
+            let settled = self.files.managed(*file).and_then(|managed| {
+                if let Some(stub) = held.remove(&(record.stub.device, record.stub.inode)) {
+                    guard(&managed.inner).stub = Some(stub);
+                }
+                self.settle_left(&managed, record, &found)
+            });
             match settled {
                 Ok(sentence) => said.extend(sentence.map(|sentence| format!("cleaned up: {sentence}"))),
                 Err(refusal) => said.push(format!("not cleaned up yet: {}: {refusal}", record.path)),
@@ -197,7 +206,8 @@ impl Recovery {
             }
             FileState::Creating => {
                 let mut inner = guard(&managed.inner);
-                if self.context.is_elsewhere(managed.file) || !self.quiescing.users(managed).is_empty() {
+                let is_used = || !self.quiescing.users(managed).is_empty() || inner.is_stub_open();
+                if self.context.is_elsewhere(managed.file) || is_used() {
                     self.rechecks.recheck(managed.file);
                 } else if self.search.stands_at_its_path(record)? || self.has_other_name(managed.file, record)? {
                     self.lifecycle.set_state(managed, &mut inner, FileState::Live)?;
@@ -239,6 +249,22 @@ impl Recovery {
             }
         }
     }
+}
+
+/// The stubs of files that may have no name any more, where a process of this host has them open: it may have been given the descriptor, and not used it yet.
+fn held_without_name(files: &HashMap<FileId, FileRecord>) -> HashMap<(u64, u64), OwnedFd> {
+    let may_be_nameless = |record: &&FileRecord| matches!(record.state, FileState::Unlinked | FileState::Creating);
+    let inodes: HashMap<(u64, u64), Inode> = files
+        .values()
+        .filter(may_be_nameless)
+        .map(|record| ((record.stub.device, record.stub.inode), record.stub))
+        .collect();
+    if inodes.is_empty() {
+        return HashMap::new();
+    }
+    let mut held = hold_open(&inodes.keys().copied().collect());
+    held.retain(|number, stub| Facts::of(stub).is_ok_and(|facts| inodes[number].is(&facts.inode)));
+    held
 }
 
 /// Whether the data of a removed file goes after its removal is durable only ([`Lifecycle::free`]).

@@ -2,7 +2,9 @@
 //!
 //! The descriptors of other users' processes are root's alone to see. Locks in `/proc/locks` are seen of all processes.
 
-use rustix::fs::Stat;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, Stat};
+use std::collections::{HashMap, HashSet};
 
 /// The file that is looked for, as this host's mount has it.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +111,32 @@ impl Wanted {
             is_it.then(|| words[4].parse().map_or_else(|_| format!("process {}", words[4]), named))
         })
     }
+}
+
+/// Of the inodes, each given as device and number, those that a process has open for I/O, with a descriptor of each (`O_PATH`). Those that only processes of
+/// other users have open are seen by root alone.
+#[must_use]
+pub fn hold_open(inodes: &HashSet<(u64, u64)>) -> HashMap<(u64, u64), OwnedFd> {
+    let mut held = HashMap::new();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    for process in processes.filter(|process| *process != std::process::id()) {
+        for descriptor in std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten() {
+            let inode = |found: Stat| (found.st_dev, found.st_ino);
+            let is_wanted = rustix::fs::stat(descriptor.path()).is_ok_and(|found| inodes.contains(&inode(found)));
+            if !is_wanted || is_path_only(process, &descriptor.file_name()) {
+                continue;
+            }
+            // Closed meanwhile, the number may lead to another file.
+            if let Ok(opened) = rustix::fs::open(descriptor.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+                && let Ok(found) = rustix::fs::fstat(&opened).map(inode)
+                && inodes.contains(&found)
+            {
+                held.insert(found, opened);
+            }
+        }
+    }
+    held
 }
 
 fn named(process: u32) -> String {

@@ -29,6 +29,7 @@ pub use applying::apply;
 pub use error::ManageError;
 use error::{client_fault, file_fault, os};
 use lease::Lease;
+pub use lease::is_open;
 use likeness::Likeness;
 pub use releasing::release;
 pub use replacement::second_name;

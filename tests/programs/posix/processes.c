@@ -26,6 +26,17 @@ static int child(const char *role)
         printf("sum of stdin %d\n", n);
         return 5;
     }
+    if (!strcmp(role, "keeper")) {
+        char all[100000];
+        CALL(lseek(40, 0, SEEK_CUR));
+        CALL(pread(40, all, sizeof all, 0));
+        show("before the exec", all + 99996, 4);
+        CALL(pwrite(40, "later", 5, 200000));
+        CALL(lseek(40, 0, SEEK_END));
+        CALL(pread(40, buffer, 5, 200000));
+        show("written after the exec", buffer, 5);
+        return 6;
+    }
     return 9;
 }
 
@@ -47,6 +58,24 @@ static void redirect_in_vfork(char *name, const char *path, int flags)
         _exit(127);
     }
     waitpid(pid, &status, 0);
+    show_child(status);
+}
+
+/* Nobody else has the file open, which has no name any more, and the program that has its descriptor comes after some that do not use it. */
+static void keep_over_exec(char *name, int flags)
+{
+    int status;
+    if (fork() == 0) {
+        static char all[100000];
+        memset(all, 'k', sizeof all);
+        int fd = open(flags & O_DIRECTORY ? "." : "kept", flags, 0600);
+        if (fd < 0 || write(fd, all, sizeof all) != sizeof all || (!(flags & O_DIRECTORY) && unlink("kept")) || dup2(fd, 40) < 0)
+            _exit(120);
+        close(fd);
+        execl("/bin/sh", "sh", "-c", "exec sh -c 'exec \"$0\" keeper' \"$0\"", name, (char *)NULL);
+        _exit(127);
+    }
+    wait(&status);
     show_child(status);
 }
 
@@ -92,6 +121,8 @@ int main(int argc, char **argv)
     int status;
     redirect_in_vfork(argv[0], "early", O_WRONLY | O_CREAT | O_EXCL);
     redirect_in_vfork(argv[0], "early", O_WRONLY | O_CREAT | O_EXCL);
+    keep_over_exec(argv[0], O_RDWR | O_CREAT | O_EXCL);
+    keep_over_exec(argv[0], O_RDWR | O_TMPFILE);
     CALL(open("in", O_RDWR | O_CREAT | O_TRUNC, 0644));
     CALL(write(3, "0123456789abcdef", 16));
     CALL(lseek(3, 6, SEEK_SET));

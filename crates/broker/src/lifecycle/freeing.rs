@@ -137,8 +137,15 @@ impl Lifecycle {
         removed
     }
 
-    /// Frees at once what waits for its removal to be durable, or for the thread that frees it; false: nothing did.
+    /// Frees at once what waits for its removal to be durable, for its stub to be closed, or for the thread that frees it; false: nothing did.
     pub(crate) fn finish_removals(&self) -> bool {
+        for managed in self.rechecks.all().into_iter().filter_map(|file| self.files.if_loaded(file)) {
+            if self.is_unlinked(&managed)
+                && let Err(error) = self.after_close(&managed)
+            {
+                note!(self.context.log(), warn, file = %managed.file, %error, "a file cannot be freed yet");
+            }
+        }
         let removed = self.sync_removals();
         for managed in removed.iter().filter_map(|file| self.files.if_loaded(*file)) {
             let mut inner = guard(&managed.inner);

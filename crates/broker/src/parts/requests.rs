@@ -217,7 +217,7 @@ impl Parts {
                 }
                 if let Some(managed) = managed {
                     self.regions.replicas.left(&managed, connection.id);
-                    self.lifecycle.after_close(&managed)?;
+                    self.lifecycle.after_reported_close(&managed)?;
                 }
                 done()
             }

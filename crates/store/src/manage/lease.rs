@@ -6,7 +6,8 @@
 
 use super::{ManageError, os};
 use crate::holders::Wanted;
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -79,6 +80,23 @@ impl Drop for Lease<'_> {
     }
 }
 
+/// Whether a process has the file open by a descriptor that can do I/O, or has it mapped or locked; `held` is this process's only descriptor of it, with
+/// `O_PATH`. Where neither a lease nor `/proc` tells, nobody has.
+#[must_use]
+pub fn is_open(held: BorrowedFd<'_>) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    if let Ok(opened) = rustix::fs::open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty()) {
+        let _ = fcntl(&opened, F_SETSIG, libc::SIGURG as usize);
+        match fcntl(&opened, libc::F_SETLEASE, libc::F_WRLCK as usize) {
+            Ok(_) => return false,
+            Err(Errno::AGAIN) if !refuses_for_want_of_a_delegation(&opened) => return true,
+            Err(_) => {}
+        }
+    }
+    rustix::fs::fstat(held)
+        .is_ok_and(|found| !Wanted { counts_paths: false, ..Wanted::of(&found) }.find().holders.is_empty())
+}
+
 fn fcntl(descriptor: &OwnedFd, command: i32, argument: usize) -> rustix::io::Result<usize> {
     // SAFETY: the descriptor is open, and these commands take a plain number.
     let result = unsafe { libc::syscall(libc::SYS_fcntl, descriptor.as_raw_fd(), command, argument) };
@@ -106,6 +124,19 @@ fn refuses_for_want_of_a_delegation(descriptor: &OwnedFd) -> bool {
 mod tests {
     use super::*;
     use std::fs::File;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_file_without_a_name_is_open_until_its_last_descriptor_is_closed() {
+        let file = tempfile::tempfile().unwrap();
+        let held = crate::nameless::hold(&file).unwrap();
+        assert!(is_open(held.as_fd()));
+        let reading = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        drop(file);
+        assert!(is_open(held.as_fd()));
+        drop(reading);
+        assert!(!is_open(held.as_fd()));
+    }
 
     #[test]
     fn a_lease_is_refused_while_the_file_is_open_and_ends_when_it_is_opened() {
