@@ -17,13 +17,15 @@ use stripewise_layout::{FileId, Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::{AccessedFile, AgentInfo, Refusal, Reply, Request, SharedFile};
 
 /// Raised with every change of these messages and of those that they carry; hosts of two versions refuse each other by name.
-pub(crate) const MESSAGES_VERSION: u32 = 7;
+pub(crate) const MESSAGES_VERSION: u32 = 8;
 
 /// A descriptor that came with a request, as its host sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Shown {
-    /// Where its file stands.
+    /// Where its file stands, as its host knows; empty where it knows no name. A program of another host may have renamed or removed it since.
     pub(crate) path: String,
+    /// The managed file whose stub it is, where the request or the stub's text says so: the master may know it by that, too.
+    pub(crate) file: Option<FileId>,
     pub(crate) inode: u64,
     pub(crate) is_readable: bool,
     pub(crate) is_writable: bool,

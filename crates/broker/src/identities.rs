@@ -66,6 +66,13 @@ impl Identities {
         Ok(Reply::Found { file: Some(stub.file), status })
     }
 
+    /// As [`Self::find`], of a stub that only another host reaches, by the number of its inode and the file that its text names.
+    pub(crate) fn find_by_inode(&self, file: FileId, inode: u64) -> Result<Reply, Refusal> {
+        let is_it = self.context.table().file(file)?.is_some_and(|record| record.stub.inode == inode);
+        let status = if is_it { self.status_of(file)? } else { None };
+        Ok(Reply::Found { file: Some(file), status })
+    }
+
     /// `None`: there is no such file.
     pub(crate) fn status_of(&self, file: FileId) -> Result<Option<FileStatus>, Refusal> {
         if let Some(managed) = self.files.if_loaded_now(file) {

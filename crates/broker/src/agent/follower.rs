@@ -232,24 +232,58 @@ impl Follower {
         proofs: &[&Proof],
         known: Option<Known>,
     ) -> Result<(Reply, Option<Snapshot>), Refusal> {
-        let shown = proofs.iter().map(|proof| self.shown(proof)).collect::<Result<_, Refusal>>()?;
-        match self.ask(&ToMaster::Request { request, shown, known })? {
+        let shown = proofs.iter().map(|proof| self.shown(proof, &request));
+        let mut shown = shown.collect::<Result<Vec<_>, Refusal>>()?;
+        let by_text = match request {
+            Request::Find => proofs.first().filter(|_| shown[0].file.is_none()),
+            _ => None,
+        };
+        match (self.forward_shown(&request, &shown, known), by_text) {
+            // It has been renamed since, or removed; by its text the master knows it all the same.
+            (Err(refusal @ Refusal::NameChanged { .. }), Some(proof)) => {
+                shown[0].file = Some(self.file_by_text(proof).ok_or(refusal)?);
+                self.forward_shown(&request, &shown, known)
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    fn forward_shown(
+        &self,
+        request: &Request,
+        shown: &[Shown],
+        known: Option<Known>,
+    ) -> Result<(Reply, Option<Snapshot>), Refusal> {
+        match self.ask(&ToMaster::Request { request: request.clone(), shown: shown.to_vec(), known })? {
             FromMaster::Refused(refusal) => Err(refusal),
             FromMaster::Answer { reply, snapshot } => Ok((*reply, snapshot.map(|snapshot| *snapshot))),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn shown(&self, proof: &Proof) -> Result<Shown, Refusal> {
+    fn shown(&self, proof: &Proof, request: &Request) -> Result<Shown, Refusal> {
         // The kernel forgets where a stub stands that was made under a temporary name; the table knows.
         let recorded = || {
-            let stub = text_of(proof).filter(|_| proof.facts.links > 0)?;
-            self.context.table().file(stub.file).ok()?.map(|record| record.path)
+            let file = self.file_by_text(proof).filter(|_| proof.facts.links > 0)?;
+            self.context.table().file(file).ok()?.map(|record| record.path)
         };
-        let path = proof.path().or_else(recorded).ok_or_else(|| Refusal::Invalid {
-            what: "a file without a name cannot be shown to the master of the cluster; give it a name first".to_owned(),
-        })?;
-        Ok(Shown { path, inode: proof.facts.inode.inode, is_readable: proof.readable, is_writable: proof.writable })
+        let path = proof.path().or_else(recorded);
+        let file = match request {
+            Request::Open { file } | Request::Attributes { file } => Some(*file),
+            Request::Find if path.is_none() => self.file_by_text(proof),
+            _ => None,
+        };
+        if path.is_none() && file.is_none() {
+            let what =
+                "a file without a name cannot be shown to the master of the cluster; give it a name first".to_owned();
+            return Err(Refusal::Invalid { what });
+        }
+        let (path, inode) = (path.unwrap_or_default(), proof.facts.inode.inode);
+        Ok(Shown { path, file, inode, is_readable: proof.readable, is_writable: proof.writable })
+    }
+
+    fn file_by_text(&self, proof: &Proof) -> Option<FileId> {
+        text_of(proof).filter(|stub| stub.cluster == self.context.cluster().id).map(|stub| stub.file)
     }
 
     /// The master is none any more: what programs ask waits until they are passed on.

@@ -149,7 +149,7 @@ impl Host {
 
 fn shown(path: &Path) -> Shown {
     let inode = std::fs::metadata(path).unwrap().ino();
-    Shown { path: path.to_str().unwrap().to_owned(), inode, is_readable: true, is_writable: true }
+    Shown { path: path.to_str().unwrap().to_owned(), file: None, inode, is_readable: true, is_writable: true }
 }
 
 /// A master, and hosts that have joined it.

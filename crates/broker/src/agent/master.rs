@@ -15,7 +15,7 @@ use crate::managed::Managed;
 use crate::others::{Line, Others, alone, namesakes};
 use crate::parts::Parts;
 use crate::rmt::{KnownHosts, MappingStore, is_shut_out_in, key_record_in};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -294,10 +294,9 @@ impl Master {
         known: Option<Known>,
     ) -> (Reply, Option<Snapshot>) {
         let connection = self.connection(host);
-        let descriptors = match shown.iter().map(open_shown).collect::<Result<Vec<_>, Refusal>>() {
-            Ok(descriptors) => descriptors,
-            Err(refusal) => return (Reply::Refused(refusal), None),
-        };
+        let reached =
+            shown.iter().map(|shown| open_shown(shown).or_else(|refusal| open_recorded(parts, shown).ok_or(refusal)));
+        let reached = reached.collect::<Result<Vec<_>, Refusal>>();
         let asked = regions_of(&request);
         let (mut opens, mut closes) = (None, None);
         match &request {
@@ -314,7 +313,10 @@ impl Master {
         {
             managed.raise_to(known.size_bytes, known.truncations);
         }
-        let (reply, _) = parts.answer(&connection, request, descriptors);
+        let reply = match reached {
+            Ok(descriptors) => parts.answer(&connection, request, descriptors).0,
+            Err(refusal) => parts.answer_unreached(&connection, &request, shown, refusal),
+        };
         match (&reply, opens) {
             (Reply::Opened { file, .. }, _) => self.others.opens(host, *file),
             (_, Some(file)) if !was_open => self.others.closes(host, file),
@@ -352,15 +354,33 @@ fn file_of(request: &Request) -> Option<FileId> {
     }
 }
 
-/// The same file on this host.
-fn open_shown(shown: &Shown) -> Result<OwnedFd, Refusal> {
+/// The stub that the host shows, by the name that the table has for it, or by what this host has of a stub that has none.
+fn open_recorded(parts: &Parts, shown: &Shown) -> Option<OwnedFd> {
+    let (path, held) = parts.ways_to(shown.file?)?;
+    let recorded = Shown { path, ..shown.clone() };
+    open_shown(&recorded).ok().or_else(|| {
+        let link = format!("/proc/self/fd/{}", held.as_ref()?.as_raw_fd());
+        let opened = rustix::fs::open(link, flags_of(shown), Mode::empty()).ok()?;
+        rustix::fs::fstat(&opened).is_ok_and(|found| found.st_ino == shown.inode).then_some(opened)
+    })
+}
+
+fn flags_of(shown: &Shown) -> OFlags {
     let access = match (shown.is_readable, shown.is_writable) {
         (true, true) => OFlags::RDWR,
         (true, false) => OFlags::RDONLY,
         (false, true) => OFlags::WRONLY,
         (false, false) => OFlags::PATH,
     };
-    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    access | OFlags::NONBLOCK | OFlags::CLOEXEC
+}
+
+/// The same file on this host.
+fn open_shown(shown: &Shown) -> Result<OwnedFd, Refusal> {
+    if shown.path.is_empty() {
+        return Err(Refusal::NameChanged { path: "a file without a name".to_owned() });
+    }
+    let flags = flags_of(shown) | OFlags::NOFOLLOW;
     let path = Path::new(&shown.path);
     let fault = |errno: Errno| Refusal::Invalid {
         what: format!(
