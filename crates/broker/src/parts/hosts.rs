@@ -201,6 +201,17 @@ impl Parts {
         }
     }
 
+    /// What was found of a file's size, with what programs of other hosts have written that have it open.
+    pub(super) fn with_latest_size(&self, connection: &Connection, found: Reply) -> Result<Reply, Refusal> {
+        match found {
+            Reply::Found { file: Some(file), status: Some(_) } if self.base.context.is_elsewhere(file) => {
+                self.refresh(connection, file)?;
+                Ok(Reply::Found { file: Some(file), status: self.identities.status_of(file)? })
+            }
+            found => Ok(found),
+        }
+    }
+
     /// How the file's stub may be reached from here: the path that the table has, and the descriptor of a file that is open.
     pub(crate) fn ways_to(&self, file: FileId) -> Option<(String, Option<OwnedFd>)> {
         let Some(managed) = self.base.files.if_loaded(file) else {
@@ -225,7 +236,10 @@ impl Parts {
                 let granted = Granted { readable: shown.is_readable, writable: shown.is_writable };
                 self.lifecycle.open_by_inode(connection, *file, shown.inode, granted).map(|(reply, _)| reply)
             }
-            (Request::Find, Some((file, shown))) => self.identities.find_by_inode(file, shown.inode),
+            (Request::Find, Some((file, shown))) => self
+                .identities
+                .find_by_inode(file, shown.inode)
+                .and_then(|found| self.with_latest_size(connection, found)),
             _ => Err(refusal),
         };
         answer.unwrap_or_else(Reply::Refused)

@@ -240,7 +240,10 @@ impl Parts {
                 let handle = self.open_object(object, ServerId(server), granted)?;
                 Ok((Reply::Object, vec![Carried::Own(handle)]))
             }
-            Request::Find => Ok((self.identities.find(&proof()?)?, Vec::new())),
+            Request::Find => {
+                let found = self.identities.find(&proof()?)?;
+                Ok((self.with_latest_size(connection, found)?, Vec::new()))
+            }
             Request::IsExpected { path } => {
                 let names = self.base.names.read();
                 Ok((Reply::Expected { expected: names.is_expected(&path) }, Vec::new()))

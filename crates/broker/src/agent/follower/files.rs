@@ -6,12 +6,14 @@ use crate::file_memory::FileMemory;
 use crate::guard;
 use crate::host_messages::{Known, Snapshot};
 use crate::managed::{Inner, Managed, memory_fault, unknown};
-use crate::proof::Granted;
+use crate::proof::{Facts, Granted};
+use rustix::fd::{AsFd, OwnedFd};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard};
 use stripewise_coherence::host::{HostView, Message, NotTaken, Stage, Then};
 use stripewise_layout::{FileId, RegionIndex};
+use stripewise_store::manage::is_open;
 use stripewise_store::protocol::Refusal;
 use stripewise_store::shared::control::MAX_REGIONS;
 use stripewise_store::shared::marking::Motion;
@@ -61,6 +63,8 @@ pub(super) struct Users {
     connections: HashMap<u64, Granted>,
     /// The one of them that holds the file for itself, to move it in or out of management. The master knows only that one of this host does.
     holder: Option<u64>,
+    /// Its stub.
+    stub: Option<OwnedFd>,
     /// The master was told that the file is closed here, and its memory is gone.
     are_over: bool,
 }
@@ -68,6 +72,18 @@ pub(super) struct Users {
 impl Users {
     pub(super) fn add(&mut self, connection: u64, granted: Granted) {
         self.connections.entry(connection).or_default().add(granted);
+    }
+
+    pub(super) fn watch(&mut self, stub: impl FnOnce() -> Option<OwnedFd>) {
+        if self.stub.is_none() {
+            self.stub = stub();
+        }
+    }
+
+    /// Whether the file has no name any more and a process of this host has its stub open.
+    pub(super) fn is_open_without_name(&self) -> bool {
+        let Some(stub) = &self.stub else { return false };
+        Facts::of(stub).is_ok_and(|facts| facts.links == 0) && is_open(stub.as_fd())
     }
 
     pub(super) fn remove(&mut self, connection: u64) {

@@ -1,6 +1,7 @@
 //! What programs of this host ask, and what becomes of what they leave.
 
-use super::Follower;
+use super::opening::Left;
+use super::{Follower, refresh_of};
 use crate::agent_lanes::AgentLanes;
 use crate::connection::{Answer, Carried, Connection};
 use crate::context::Context;
@@ -15,7 +16,7 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use stripewise_layout::{Direction, FileId, ServerId};
-use stripewise_store::protocol::{Admin, AgentRole, Event, PROTOCOL_VERSION, Refusal, Reply, Request};
+use stripewise_store::protocol::{Admin, AgentRole, Event, FileStatus, PROTOCOL_VERSION, Refusal, Reply, Request};
 use stripewise_store::server::ObjectName;
 
 impl Follower {
@@ -45,7 +46,7 @@ impl Follower {
                 done()
             }
             Request::Close { file } | Request::Unanswered(Event::Closed { file }) => {
-                self.close(connection.id, file)?;
+                self.close(connection.id, file, Left::Closed)?;
                 guard(&connection.client).opened.remove(&file);
                 done()
             }
@@ -140,11 +141,28 @@ impl Follower {
                 }
                 Ok((begun?.0, Vec::new()))
             }
-            Request::Attributes { .. } | Request::Find | Request::IsExpected { .. } => {
+            Request::Find => {
+                let found = self.forward(request, &shown, None)?.0;
+                Ok((self.with_own_size(found)?, Vec::new()))
+            }
+            Request::Attributes { .. } | Request::IsExpected { .. } => {
                 Ok((self.forward(request, &shown, None)?.0, Vec::new()))
             }
             Request::Lane => Err(Refusal::Invalid { what: "the request needs the lane's descriptor".to_owned() }),
         }
+    }
+
+    /// What the master has found of a file's size, with what programs of this host have written that have it open.
+    fn with_own_size(&self, found: Reply) -> Result<Reply, Refusal> {
+        let Reply::Found { file: Some(file), status: Some(status) } = found else { return Ok(found) };
+        let Some(managed) = self.files.find(file).and_then(|found| found.managed()) else { return Ok(found) };
+        self.renew(file, refresh_of(file))?;
+        let status = FileStatus {
+            size_bytes: managed.extent.size_bytes(),
+            blocks_512: status.blocks_512.max(managed.status().blocks_512),
+            modified_ns: managed.extent.modified_ns().or(status.modified_ns),
+        };
+        Ok(Reply::Found { file: Some(file), status: Some(status) })
     }
 
     /// Sizes that only this host knows first. The master then makes durable what it heard at closes, too.
@@ -219,7 +237,7 @@ impl Serves for Follower {
                 note!(self.context.log(), warn, %file, %error, "what a dead writer left beyond the size stays");
             }
             // A process that is just dying may still hold its lock.
-            if !self.close(connection.id, file).unwrap_or(false) {
+            if !self.close(connection.id, file, Left::Unsaid).unwrap_or(false) {
                 self.rechecks.recheck(file);
             }
         }
@@ -240,7 +258,7 @@ impl Serves for Follower {
     fn begin_rechecks(&self) {}
 
     fn recheck_again(&self, file: FileId) -> bool {
-        self.close_if_unused(file).unwrap_or(false)
+        self.close_if_unused(file, Left::Unsaid).unwrap_or(false)
     }
 }
 
