@@ -23,7 +23,7 @@ from clusters import REGION, STRIPEWISE, WAIT_SECONDS, Cluster, ToldByLogs  # no
 
 # Reads commands from standard input and answers each by one line.
 WORKER = r"""
-import hashlib, mmap, os, random, sys
+import hashlib, mmap, os, random, subprocess, sys
 path, descriptor, mapped = sys.argv[1], None, None
 for line in sys.stdin:
     word, *numbers = line.split()
@@ -61,6 +61,9 @@ for line in sys.stdin:
         elif word == "map":
             mapped = mmap.mmap(descriptor, numbers[0])
             answer = "ok"
+        elif word == "child":
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            answer = subprocess.run(["wc", "-c"], stdin=descriptor, stdout=subprocess.PIPE, text=True).stdout.strip()
         elif word == "mapped":
             answer = hashlib.sha256(mapped[:]).hexdigest()
     except OSError as error:
@@ -113,6 +116,33 @@ class OnHosts(ToldByLogs, unittest.TestCase):
         self.addCleanup(worker.process.kill)
         self.assertEqual(worker.ask("open"), "ok")
         return worker
+
+    def master(self, host):
+        """An agent on the host, which is master. Those that tests before have left end by themselves first."""
+        end = time.monotonic() + WAIT_SECONDS
+        while True:
+            agent = self.bed.start(host, [STRIPEWISE, "broker"], env=self.cluster.env, stderr=subprocess.DEVNULL)
+            self.addCleanup(agent.wait, WAIT_SECONDS)
+            self.addCleanup(agent.kill)
+            hosts = json.loads(self.cluster.stripewise(host, "stat", "--cluster", "--json"))["hosts"]
+            if any(known["name"] == f"h{host}" and known["is_master"] for known in hosts):
+                return agent
+            self.assertLess(time.monotonic(), end, f"host {host} does not become master: {hosts}")
+            agent.terminate()
+            agent.wait(WAIT_SECONDS)
+
+    def mounted(self, host):
+        """The path by which programs on the host see the directory as it is; no other host has that mount."""
+        words = [STRIPEWISE, "mount", str(self.cluster.directory), "--at", "/tmp/mounted"]
+        mount = self.bed.start(host, words, env=self.cluster.env, stdout=subprocess.PIPE, text=True)
+
+        def end():
+            mount.terminate()
+            mount.communicate(timeout=WAIT_SECONDS)
+
+        self.addCleanup(end)
+        self.assertIn("is mounted at", mount.stdout.readline())
+        return "/tmp/mounted"
 
     def is_master(self, host):
         """Whether the log of the host's agent says so last."""
@@ -194,19 +224,6 @@ class Sharing(OnHosts):
             self.assertEqual(found, f"{len(expected)} {hashlib.sha256(expected).hexdigest()}", f"host {worker.host}")
             self.assertEqual(worker.end(), 0)
 
-    def mounted(self, host):
-        """The path by which programs on the host see the directory as it is; no other host has that mount."""
-        words = [STRIPEWISE, "mount", str(self.cluster.directory), "--at", "/tmp/mounted"]
-        mount = self.bed.start(host, words, env=self.cluster.env, stdout=subprocess.PIPE, text=True)
-
-        def end():
-            mount.terminate()
-            mount.communicate(timeout=WAIT_SECONDS)
-
-        self.addCleanup(end)
-        self.assertIn("is mounted at", mount.stdout.readline())
-        return "/tmp/mounted"
-
     def test_programs_on_the_mounts_of_two_hosts_see_what_the_other_host_writes(self):
         workers = [Worker(self.cluster, host, self.mounted(host) + "/mounts", redirected=False) for host in range(2)]
         for worker in workers:
@@ -268,20 +285,6 @@ class Sharing(OnHosts):
 class Leaving(OnHosts):
     """Hosts whose agents end, where the tests say which is master."""
 
-    def master(self, host):
-        """An agent on the host, which is master. Those that tests before have left end by themselves first."""
-        end = time.monotonic() + WAIT_SECONDS
-        while True:
-            agent = self.bed.start(host, [STRIPEWISE, "broker"], env=self.cluster.env, stderr=subprocess.DEVNULL)
-            self.addCleanup(agent.wait, WAIT_SECONDS)
-            self.addCleanup(agent.kill)
-            hosts = json.loads(self.cluster.stripewise(host, "stat", "--cluster", "--json"))["hosts"]
-            if any(known["name"] == f"h{host}" and known["is_master"] for known in hosts):
-                return agent
-            self.assertLess(time.monotonic(), end, f"host {host} does not become master: {hosts}")
-            agent.terminate()
-            agent.wait(WAIT_SECONDS)
-
     def test_a_master_that_has_ended_does_not_bring_back_what_was_truncated_since(self):
         agent = self.master(0)
         writer = self.worker(1, "cut")
@@ -323,6 +326,66 @@ class Leaving(OnHosts):
         self.assertEqual(reader.ask("size"), "50000")
         self.assertEqual(reader.end(), 0)
         self.assertEqual(self.cluster.run(3, "stat", "-c", "%s", str(self.cluster.directory / "told")).strip(), "50000")
+
+
+class Elsewhere(OnHosts):
+    """Programs of one host have files open, and another host changes their names or looks at them."""
+
+    def made(self, name):
+        path = str(self.cluster.directory / name)
+        self.cluster.run(2, "sh", "-c", f"head -c 50000 /dev/zero > {path}")
+        return path
+
+    def test_a_child_uses_the_descriptor_that_it_inherited_whatever_became_of_the_name(self):
+        self.master(0)
+        changes = ["mv {0} {0}-moved", "rm {0}", "mkdir {0}-below && mv {0} {0}-below", "echo other > {0}-other && mv {0}-other {0}"]
+        for host in range(2):
+            for number, change in enumerate(changes):
+                path = self.made(f"inherited-{host}-{number}")
+                worker = self.worker(host, path)
+                self.cluster.run(2, "sh", "-c", change.format(path))
+                self.assertEqual(worker.ask("child"), "50000", f"host {host}: {change}")
+                self.assertEqual(worker.end(), 0)
+
+    def test_what_is_open_outlives_the_agents_whatever_became_of_the_name(self):
+        zeros = f"50000 {hashlib.sha256(bytes(50_000)).hexdigest()}"
+        for number, (change, ended) in enumerate([("rm {0}", 0), ("rm {0}", 1), ("mv {0} {0}-moved", 0), ("mv {0} {0}-moved", 1)]):
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            agents = [self.master(0), self.bed.start(1, [STRIPEWISE, "broker"], env=self.cluster.env, **pipes)]
+            agents[1].stdout.readline()
+            path = self.made(f"open-{number}")
+            worker = self.worker(1, path)
+            self.cluster.run(2, "sh", "-c", change.format(path))
+            agents[ended].terminate()
+            agents[ended].wait(WAIT_SECONDS)
+            self.assertEqual(worker.ask("read", 0, 60_000), zeros, f"{change}, then the agent of host {ended} ends")
+            self.assertEqual(worker.ask("write", 3 * REGION, 1000, 1), "ok")
+            self.assertEqual(worker.ask("size"), str(3 * REGION + 1000))
+            self.assertEqual(worker.end(), 0)
+            agents[1 - ended].terminate()
+            agents[1 - ended].wait(WAIT_SECONDS)
+            agents[1].stdout.close()
+
+    def test_the_size_at_a_name_is_that_which_any_host_has_written(self):
+        self.master(0)
+        for writing in range(2):
+            worker = self.worker(writing, f"growing-{writing}")
+            for number in range(1, 3):
+                self.assertEqual(worker.ask("write", number * 50_000, 100, 1), "ok")
+                for host in range(3):
+                    size = self.cluster.run(host, "stat", "-c", "%s", str(self.cluster.directory / f"growing-{writing}"))
+                    self.assertEqual(size.strip(), str(number * 50_000 + 100), f"host {host}")
+            self.assertEqual(worker.end(), 0)
+
+    def test_a_mount_finds_a_file_under_the_name_that_another_host_gave_it(self):
+        self.master(0)
+        mounted = self.mounted(1)
+        path = self.made("seen")
+        self.assertEqual(self.bed.run(1, ["wc", "-c", f"{mounted}/seen"]).stdout.split()[0], "50000")
+        self.cluster.run(2, "mv", path, f"{path}-moved")
+        moved = f"{mounted}/seen-moved"
+        self.assertEqual(self.bed.run(1, ["stat", "-c", "%s", moved]).stdout.strip(), "50000")
+        self.assertEqual(self.bed.run(1, ["sh", "-c", f"truncate -s 5 {moved} && wc -c < {moved} && rm {moved}"]).stdout.strip(), "5")
 
 
 if __name__ == "__main__":

@@ -254,14 +254,14 @@ impl Lifecycle {
 
     /// After an open ended, or a name: frees the file if that was the last user and no name is left; else settles it. True when nothing more is to be expected.
     ///
-    /// A program that has executed another one, or passed a descriptor on, is no user any more; whoever has the descriptor has not used it yet. So a file
-    /// without a name is kept while a process has its stub open.
+    /// A program that has executed another one, or passed a descriptor on, may be no user any more, and whoever has the descriptor has not used it yet. So a
+    /// file without a name is kept while a process has its stub open.
     pub(crate) fn after_close(&self, managed: &Managed) -> Result<bool, Refusal> {
         self.after_end(managed, true)
     }
 
-    /// As [`Self::after_close`], when the user itself has said that it closes the file: it still has the stub open.
-    pub(crate) fn after_reported_close(&self, managed: &Managed) -> Result<bool, Refusal> {
+    /// As [`Self::after_close`] of a file that was released: nobody but the command has its stub open.
+    pub(crate) fn after_release(&self, managed: &Managed) -> Result<bool, Refusal> {
         self.after_end(managed, false)
     }
 

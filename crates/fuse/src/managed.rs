@@ -24,6 +24,12 @@ pub(crate) struct Managed {
     table: RwLock<Option<Arc<Inodes>>>,
 }
 
+/// Why the broker does not know the file of a stub. It lost its last name since it was looked up, and the kernel looks the name up again; or it has its name, and
+/// the record is gone, as a power failure leaves a file that was never synced.
+fn unknown(node: &Node) -> Errno {
+    if node.stat().is_ok_and(|found| found.st_nlink == 0) { Errno::STALE } else { Errno::IO }
+}
+
 impl Managed {
     pub(crate) fn new(client: Client) -> Self {
         Self { client, table: RwLock::default() }
@@ -76,6 +82,8 @@ impl Managed {
         match self.client.lookup(node.as_fd()).map_err(|error| failed(&error))? {
             Lookup::Data(status) => Ok(Some(status)),
             Lookup::Copy(_) => Err(Errno::STALE),
+            // Removed since it was looked up, it may have been a stub.
+            Lookup::NoStub if unknown(node) == Errno::STALE => Err(Errno::STALE),
             Lookup::NoStub if is_stub(node, found) => Err(Errno::IO),
             Lookup::NoStub => Ok(None),
         }
@@ -115,7 +123,7 @@ impl Managed {
             return Ok(None);
         }
         let Some(file) = self.file(node)? else {
-            return if is_stub(node, &found) { Err(Errno::IO) } else { Ok(None) };
+            return if is_stub(node, &found) { Err(unknown(node)) } else { Ok(None) };
         };
         let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
         let stub = match node.open(access) {
@@ -123,13 +131,13 @@ impl Managed {
             Err(Errno::ACCESS) if writable => node.open(OFlags::WRONLY)?,
             opened => opened?,
         };
-        let opened = self.client.open(stub.as_fd(), file).map_err(|error| {
-            let errno = failed(&error);
-            match error {
-                // It has its name: the record is gone, as a power failure leaves a file that was never synced.
-                ClientError::Refused(Refusal::UnknownFile { .. }) if found.st_nlink > 0 => Errno::IO,
-                _ => errno,
+        let opened = self.client.open(stub.as_fd(), file).map_err(|error| match error {
+            ClientError::Refused(Refusal::UnknownFile { .. }) if unknown(node) == Errno::STALE => Errno::STALE,
+            ClientError::Refused(Refusal::UnknownFile { .. }) => {
+                failed(&error);
+                Errno::IO
             }
+            error => failed(&error),
         })?;
         node.note_open(&opened);
         Ok(Some(opened))

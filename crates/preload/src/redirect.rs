@@ -52,26 +52,26 @@ pub(crate) struct Moved {
 }
 
 /// Before the close of a managed file that may be written: says so if something changed the size of its stub past the
-/// library, which nothing but a system call of the program's own can do through this descriptor.
-pub(crate) fn check_stub(open: &Open, descriptor: c_int) {
-    if !open.file().is_ok_and(StripedFile::is_writable) {
-        return;
-    }
+/// library, which nothing but a system call of the program's own can do through this descriptor. Returns whether the file has no name any more.
+pub(crate) fn check_stub(open: &Open, descriptor: c_int) -> bool {
     let _errno = process::Errno::keep();
     // SAFETY: the program's own, which it is about to close.
     let borrowed = unsafe { borrow(descriptor) };
-    let is_damaged = |status: Stat| {
-        (status.st_dev, status.st_ino) == open.identity()
-            && status.st_nlink > 0
-            && !size_may_be_stub(status.st_size as u64)
-    };
-    if rustix::fs::fstat(borrowed).is_ok_and(is_damaged) {
+    let Ok(status) = rustix::fs::fstat(borrowed) else { return false };
+    if (status.st_dev, status.st_ino) != open.identity() {
+        return false;
+    }
+    if status.st_nlink > 0
+        && !size_may_be_stub(status.st_size as u64)
+        && open.file().is_ok_and(StripedFile::is_writable)
+    {
         let mut name: capture::PathBuffer = [0; _];
         let length = capture::name_of(borrowed, &mut name);
         let what = b": something wrote over the stub past the library; the data is whole; \
             `stripewise check --repair` restores the stub";
         process::log_once(Level::Warn, &[&name[..length], what]);
     }
+    status.st_nlink == 0
 }
 
 /// Whether a path leads to a regular file of a stub's size, or to one that is not to be opened at all (`posix::open`).

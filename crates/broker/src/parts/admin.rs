@@ -283,7 +283,7 @@ impl Parts {
             self.lifecycle.set_state(&managed, &mut inner, FileState::Unlinked)?;
             inner.holder = None;
         }
-        if !self.lifecycle.after_reported_close(&managed)? {
+        if !self.lifecycle.after_release(&managed)? {
             self.base.rechecks.recheck(file);
         }
         // The command has synced the directory.

@@ -161,7 +161,7 @@ impl Holders {
         for file in closed {
             let Some(managed) = self.files.if_loaded(file) else { continue };
             self.replicas.left(&managed, connection.id);
-            if !self.lifecycle.after_reported_close(&managed).unwrap_or(false) {
+            if !self.lifecycle.after_close(&managed).unwrap_or(false) {
                 self.rechecks.recheck(file);
             }
         }

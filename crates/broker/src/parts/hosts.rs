@@ -193,7 +193,7 @@ impl Parts {
             others.closes(host, file);
         }
         let Some(managed) = managed else { return };
-        match self.lifecycle.after_reported_close(&managed) {
+        match self.lifecycle.after_close(&managed) {
             Ok(_) => {}
             Err(refusal) => {
                 note!(self.base.context.log(), warn, %file, error = %refusal, "a file that another host closed is not settled")

@@ -217,7 +217,7 @@ impl Parts {
                 }
                 if let Some(managed) = managed {
                     self.regions.replicas.left(&managed, connection.id);
-                    self.lifecycle.after_reported_close(&managed)?;
+                    self.lifecycle.after_close(&managed)?;
                 }
                 done()
             }
@@ -345,10 +345,15 @@ impl Parts {
         if let (Some(others), Some(host)) = (self.base.context.others(), connection.host()) {
             others.closes(host, file);
         }
-        match is_import {
-            true => self.lifecycle.settle_holding(&managed, &mut inner).map(drop),
-            false => self.lifecycle.free(&managed, &mut inner),
+        if is_import {
+            return self.lifecycle.settle_holding(&managed, &mut inner).map(drop);
         }
+        // It may have been passed on.
+        if inner.is_nameless() == Some(true) && inner.is_stub_open() {
+            self.base.rechecks.recheck(file);
+            return Ok(());
+        }
+        self.lifecycle.free(&managed, &mut inner)
     }
 
     fn open_object(&self, object: ObjectName, server: ServerId, granted: Granted) -> Result<OwnedFd, Refusal> {

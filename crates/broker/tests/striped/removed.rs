@@ -5,9 +5,10 @@ use crate::moves::check;
 use crate::moves_killed::impatient;
 use crate::world::{World, read, uniform, wait_for_line, write};
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
-use stripewise_store::client::{ClientError, Name, NameChange};
+use std::process::{Command, Stdio};
+use stripewise_store::client::{Client, ClientError, Name, NameChange};
 use stripewise_store::protocol::{NameCall, Refusal};
 
 const BYTES: usize = 40_000;
@@ -32,7 +33,7 @@ fn a_removed_file_that_comes_back_after_a_power_failure_is_whole() {
             let id = file.id();
             drop(file);
             // The broker may die before it answers.
-            let _ = client.remove(&path, stub.as_fd(), id);
+            let _ = client.remove(&path, World::closed(stub).as_fd(), id);
             assert!(!path.exists());
         }
         assert_eq!(broker.wait().unwrap().signal(), Some(9), "step {step}");
@@ -55,6 +56,44 @@ fn a_removed_file_that_comes_back_after_a_power_failure_is_whole() {
         }
         drop(mounts);
     }
+}
+
+/// As after `exec`, until the new program uses the descriptor.
+#[test]
+fn a_file_without_a_name_is_kept_while_a_process_has_its_descriptor() {
+    let (world, bytes) = (World::new(2), [7; BYTES]);
+    let read_again = |client: &Client, held: &OwnedFd, id| {
+        let stub = File::open(format!("/proc/self/fd/{}", held.as_raw_fd())).unwrap();
+        let file = client.open(stub.as_fd(), id).unwrap();
+        assert!(read(&file, 0, BYTES + 1) == bytes);
+        drop(file);
+        assert_eq!(check(client), []);
+    };
+    let (held, id, mut keeper) = {
+        let _broker = world.broker();
+        let client = world.client();
+        let (stub, file) = world.create(&client, "f", uniform(16 << 10, &[(0, 4096), (1, 4096)]));
+        write(&file, 0, &bytes);
+        let id = file.id();
+        drop(file);
+        let output = Stdio::from(stub.try_clone().unwrap());
+        let keeper = Command::new("cat").stdin(Stdio::piped()).stdout(output).spawn().unwrap();
+        let held = World::closed(stub);
+        client.remove(&world.path("f"), held.as_fd(), id).unwrap();
+        read_again(&client, &held, id);
+        (held, id, keeper)
+    };
+    let _broker = world.broker();
+    let client = world.client();
+    read_again(&client, &held, id);
+    drop(keeper.stdin.take());
+    keeper.wait().unwrap();
+    let begun = std::time::Instant::now();
+    while !world.objects().is_empty() {
+        assert!(begun.elapsed().as_secs() < 100, "its data is freed");
+        std::thread::yield_now();
+    }
+    assert_eq!(check(&client), []);
 }
 
 /// A file made there since would lose its name with a note that says nothing of it.
@@ -96,7 +135,7 @@ fn a_region_gets_the_space_of_a_file_that_was_removed_a_moment_ago() {
             file.sync(false).unwrap();
             let id = file.id();
             drop(file);
-            client.remove(&world.path("f"), stub.as_fd(), id).unwrap();
+            client.remove(&world.path("f"), World::closed(stub).as_fd(), id).unwrap();
         }
     }
     drop(mounts);

@@ -138,6 +138,7 @@ fn a_removal_that_nobody_waits_for_is_taken_in_whatever_step_its_broker_dies_at(
         write(&file, 0, &[1; REGION as usize]);
         let id = file.id();
         drop(file);
+        let stub = World::closed(stub);
         let successor = std::sync::OnceLock::new();
         std::thread::scope(|scope| {
             let removing = scope.spawn(|| {

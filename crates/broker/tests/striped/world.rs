@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -134,6 +134,11 @@ impl World {
         std::fs::rename(&temporary, &path).unwrap();
         client.linked(file.id()).unwrap();
         (stub, file)
+    }
+
+    /// A descriptor of the stub by which nobody has it open.
+    pub(crate) fn closed(stub: File) -> OwnedFd {
+        stripewise_store::nameless::hold(&stub).unwrap()
     }
 
     pub(crate) fn create_unnamed(&self, client: &Client, placement: Placement) -> (File, Arc<StripedFile>) {

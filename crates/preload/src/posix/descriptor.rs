@@ -109,6 +109,8 @@ interpose! {
             return real(fd);
         }
         let start = capture::now();
+        // The broker frees a file without a name when nobody has its stub open: it hears of the close after the kernel.
+        let mut nameless = None;
         let key = match lookup(fd) {
             Known::Captured(key) => {
                 redirect::closing::before_close(fd);
@@ -116,8 +118,9 @@ interpose! {
             }
             Known::Managed(open) => {
                 let key = open.captured();
-                redirect::check_stub(&open, fd);
-                drop(open);
+                if redirect::check_stub(&open, fd) {
+                    nameless = Some(open);
+                }
                 key
             }
             Known::Plain | Known::OfChild => {
@@ -127,8 +130,9 @@ interpose! {
         };
         let _ = managed::take_close_failure();
         forget(fd);
-        let failure = managed::take_close_failure();
-        let result = match (real(fd), failure) {
+        let result = real(fd);
+        drop(nameless);
+        let result = match (result, managed::take_close_failure()) {
             (0, Some(errno)) => process::fail(errno),
             (result, _) => result,
         };

@@ -9,6 +9,7 @@ use crate::managed::{Inner, Managed, memory_fault, unknown};
 use crate::proof::{Facts, Granted};
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard};
 use stripewise_coherence::host::{HostView, Message, NotTaken, Stage, Then};
@@ -20,21 +21,24 @@ use stripewise_store::shared::marking::Motion;
 
 /// All of them.
 #[derive(Default)]
-pub(super) struct HostFiles(Mutex<HashMap<FileId, Arc<HostFile>>>);
+pub(super) struct HostFiles {
+    by_id: Mutex<HashMap<FileId, Arc<HostFile>>>,
+    removals: AtomicU64,
+}
 
 impl HostFiles {
     /// The file, though it may not be open yet.
     pub(super) fn entry(&self, file: FileId) -> Arc<HostFile> {
-        Arc::clone(guard(&self.0).entry(file).or_default())
+        Arc::clone(guard(&self.by_id).entry(file).or_default())
     }
 
     pub(super) fn find(&self, file: FileId) -> Option<Arc<HostFile>> {
-        guard(&self.0).get(&file).cloned()
+        guard(&self.by_id).get(&file).cloned()
     }
 
     /// Those that are open.
     pub(super) fn open(&self) -> Vec<Arc<Managed>> {
-        let all: Vec<_> = guard(&self.0).values().cloned().collect();
+        let all: Vec<_> = guard(&self.by_id).values().cloned().collect();
         all.into_iter().filter_map(|found| found.managed()).collect()
     }
 
@@ -46,7 +50,13 @@ impl HostFiles {
     /// The file's users are no more: whoever looks for it finds another entry.
     pub(super) fn remove(&self, file: FileId, users: &mut Users) {
         users.are_over = true;
-        guard(&self.0).remove(&file);
+        self.removals.fetch_add(1, SeqCst);
+        guard(&self.by_id).remove(&file);
+    }
+
+    /// How many times a file was closed here for good.
+    pub(super) fn removals(&self) -> u64 {
+        self.removals.load(SeqCst)
     }
 }
 

@@ -13,15 +13,6 @@ use stripewise_layout::{Direction, FileId};
 use stripewise_store::protocol::{Refusal, Reply, Request};
 use stripewise_store::shared::control::Life;
 
-/// How a program came to use a file no more.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
-    /// It has said that it closes the file.
-    Closed,
-    /// It is gone, or has executed another program, which may have its descriptors and not have used them yet.
-    Unsaid,
-}
-
 impl Follower {
     /// Opens the file for a program here: at the master, which knows its newest size, then in shared memory.
     pub(super) fn open(&self, connection: &Connection, file: FileId, request: Request, proof: &Proof) -> Answer {
@@ -140,22 +131,26 @@ impl Follower {
     }
 
     /// A program here has closed the file; true when nothing more is to be expected.
-    pub(super) fn close(&self, connection: u64, file: FileId, left: Left) -> Result<bool, Refusal> {
+    pub(super) fn close(&self, connection: u64, file: FileId) -> Result<bool, Refusal> {
         if let Some(found) = self.files.find(file)
             && let Some(mut users) = found.users()
         {
             users.remove(connection);
         }
-        self.close_if_unused(file, left)
+        self.close_if_unused(file)
     }
 
-    /// Tells the master, once no program here uses the file; false: one does.
-    pub(super) fn close_if_unused(&self, file: FileId, left: Left) -> Result<bool, Refusal> {
+    /// Tells the master, once no program here uses the file; false: one does, or has a descriptor of a file without a name and may yet use it.
+    pub(super) fn close_if_unused(&self, file: FileId) -> Result<bool, Refusal> {
         let Some(found) = self.files.find(file) else { return Ok(true) };
         let Some(mut users) = found.users() else { return Ok(true) };
         let Some(managed) = found.managed() else { return Ok(true) };
         let is_used = !users.is_empty() || !self.quiescing.users(&managed).is_empty();
-        if is_used || (left == Left::Unsaid && users.is_open_without_name()) {
+        let is_kept = !is_used && users.is_open_without_name();
+        if is_kept {
+            self.rechecks.recheck(file);
+        }
+        if is_used || is_kept {
             // The size is the others' to know, whether or not this was the last.
             self.forward(refresh_of(file), &[], found.known())?;
             return Ok(false);
@@ -184,7 +179,7 @@ impl Follower {
         {
             note!(self.context.log(), warn, %file, %error, "what a dead writer left beyond the size stays");
         }
-        if !self.close_if_unused(file, Left::Unsaid).unwrap_or(false) {
+        if !self.close_if_unused(file).unwrap_or(false) {
             self.rechecks.recheck(file);
         }
     }

@@ -1,6 +1,5 @@
 //! What programs of this host ask, and what becomes of what they leave.
 
-use super::opening::Left;
 use super::{Follower, refresh_of};
 use crate::agent_lanes::AgentLanes;
 use crate::connection::{Answer, Carried, Connection};
@@ -46,7 +45,7 @@ impl Follower {
                 done()
             }
             Request::Close { file } | Request::Unanswered(Event::Closed { file }) => {
-                self.close(connection.id, file, Left::Closed)?;
+                self.close(connection.id, file)?;
                 guard(&connection.client).opened.remove(&file);
                 done()
             }
@@ -141,10 +140,7 @@ impl Follower {
                 }
                 Ok((begun?.0, Vec::new()))
             }
-            Request::Find => {
-                let found = self.forward(request, &shown, None)?.0;
-                Ok((self.with_own_size(found)?, Vec::new()))
-            }
+            Request::Find => Ok((self.found(&shown)?, Vec::new())),
             Request::Attributes { .. } | Request::IsExpected { .. } => {
                 Ok((self.forward(request, &shown, None)?.0, Vec::new()))
             }
@@ -152,17 +148,30 @@ impl Follower {
         }
     }
 
-    /// What the master has found of a file's size, with what programs of this host have written that have it open.
-    fn with_own_size(&self, found: Reply) -> Result<Reply, Refusal> {
-        let Reply::Found { file: Some(file), status: Some(status) } = found else { return Ok(found) };
-        let Some(managed) = self.files.find(file).and_then(|found| found.managed()) else { return Ok(found) };
-        self.renew(file, refresh_of(file))?;
-        let status = FileStatus {
-            size_bytes: managed.extent.size_bytes(),
-            blocks_512: status.blocks_512.max(managed.status().blocks_512),
-            modified_ns: managed.extent.modified_ns().or(status.modified_ns),
-        };
-        Ok(Reply::Found { file: Some(file), status: Some(status) })
+    /// What the master finds of a file, with what programs of this host have written that have it open.
+    fn found(&self, shown: &[&Proof]) -> Result<Reply, Refusal> {
+        loop {
+            let removals = self.files.removals();
+            let found = self.forward(Request::Find, shown, None)?.0;
+            let Reply::Found { file: Some(file), status: Some(status) } = found else { return Ok(found) };
+            let open = self.files.find(file);
+            // Held, so that it is not closed meanwhile: the master would not hear of its size here any more.
+            let users = open.as_ref().and_then(|open| open.users());
+            match (users, open.as_ref().and_then(|open| open.managed())) {
+                (Some(_users), Some(managed)) => {
+                    self.renew(file, refresh_of(file))?;
+                    let status = FileStatus {
+                        size_bytes: managed.extent.size_bytes(),
+                        blocks_512: status.blocks_512.max(managed.status().blocks_512),
+                        modified_ns: managed.extent.modified_ns().or(status.modified_ns),
+                    };
+                    return Ok(Reply::Found { file: Some(file), status: Some(status) });
+                }
+                _ if self.files.removals() == removals => return Ok(found),
+                // The master may have looked before it heard of the close.
+                _ => {}
+            }
+        }
     }
 
     /// Sizes that only this host knows first. The master then makes durable what it heard at closes, too.
@@ -237,7 +246,7 @@ impl Serves for Follower {
                 note!(self.context.log(), warn, %file, %error, "what a dead writer left beyond the size stays");
             }
             // A process that is just dying may still hold its lock.
-            if !self.close(connection.id, file, Left::Unsaid).unwrap_or(false) {
+            if !self.close(connection.id, file).unwrap_or(false) {
                 self.rechecks.recheck(file);
             }
         }
@@ -258,7 +267,7 @@ impl Serves for Follower {
     fn begin_rechecks(&self) {}
 
     fn recheck_again(&self, file: FileId) -> bool {
-        self.close_if_unused(file, Left::Unsaid).unwrap_or(false)
+        self.close_if_unused(file).unwrap_or(false)
     }
 }
 
