@@ -6,6 +6,7 @@ pub(crate) mod hosts;
 mod probing;
 mod requests;
 mod serving;
+pub(crate) mod shown;
 
 use holders::Holders;
 use probing::SharedDirectories;

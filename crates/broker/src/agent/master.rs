@@ -14,6 +14,7 @@ use crate::log::note;
 use crate::managed::Managed;
 use crate::others::{Line, Others, alone, namesakes};
 use crate::parts::Parts;
+use crate::parts::shown::{answer_unreached, ways_to};
 use crate::rmt::{KnownHosts, MappingStore, is_shut_out_in, key_record_in};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -315,7 +316,7 @@ impl Master {
         }
         let reply = match reached {
             Ok(descriptors) => parts.answer(&connection, request, descriptors).0,
-            Err(refusal) => parts.answer_unreached(&connection, &request, shown, refusal),
+            Err(refusal) => answer_unreached(parts, &connection, &request, shown, refusal),
         };
         match (&reply, opens) {
             (Reply::Opened { file, .. }, _) => self.others.opens(host, *file),
@@ -356,7 +357,7 @@ fn file_of(request: &Request) -> Option<FileId> {
 
 /// The stub that the host shows, by the name that the table has for it, or by what this host has of a stub that has none.
 fn open_recorded(parts: &Parts, shown: &Shown) -> Option<OwnedFd> {
-    let (path, held) = parts.ways_to(shown.file?)?;
+    let (path, held) = ways_to(parts, shown.file?)?;
     let recorded = Shown { path, ..shown.clone() };
     open_shown(&recorded).ok().or_else(|| {
         let link = format!("/proc/self/fd/{}", held.as_ref()?.as_raw_fd());

@@ -11,19 +11,18 @@ use crate::fencing;
 use crate::guard;
 use crate::held::in_run;
 use crate::host_keys::HostKeys;
-use crate::host_messages::{Known, Shown};
+use crate::host_messages::Known;
 use crate::log::note;
 use crate::managed::{Managed, unknown};
 use crate::membership::{Leave, Membership};
 use crate::proof::Granted;
 use crate::rmt::{KnownHosts, RmtError, probe};
 use crate::sizes::{self, SizeFault};
-use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use stripewise_layout::FileId;
-use stripewise_store::protocol::{AgentRole, HostInfo, Refusal, Reply, Request};
+use stripewise_store::protocol::{AgentRole, HostInfo, Refusal, Reply};
 use stripewise_store::server::ServerError;
 
 /// For how long a program waits for a server that knows how long a file is. Less than followers wait for an answer.
@@ -199,50 +198,6 @@ impl Parts {
                 note!(self.base.context.log(), warn, %file, error = %refusal, "a file that another host closed is not settled")
             }
         }
-    }
-
-    /// What was found of a file's size, with what programs of other hosts have written that have it open.
-    pub(super) fn with_latest_size(&self, connection: &Connection, found: Reply) -> Result<Reply, Refusal> {
-        match found {
-            Reply::Found { file: Some(file), status: Some(_) } if self.base.context.is_elsewhere(file) => {
-                self.refresh(connection, file)?;
-                Ok(Reply::Found { file: Some(file), status: self.identities.status_of(file)? })
-            }
-            found => Ok(found),
-        }
-    }
-
-    /// How the file's stub may be reached from here: the path that the table has, and the descriptor of a file that is open.
-    pub(crate) fn ways_to(&self, file: FileId) -> Option<(String, Option<OwnedFd>)> {
-        let Some(managed) = self.base.files.if_loaded(file) else {
-            return Some((self.base.context.table().file(file).ok()??.path, None));
-        };
-        let inner = guard(&managed.inner);
-        Some((inner.record.path.clone(), inner.stub.as_ref().and_then(|stub| stub.try_clone().ok())))
-    }
-
-    /// What another host asks of a stub to which no way leads from here: it was renamed behind the cluster's back, or has no name and only that host has it open.
-    /// The host's word of its inode stands for it where that is enough; else the answer is `refusal`.
-    pub(crate) fn answer_unreached(
-        &self,
-        connection: &Connection,
-        request: &Request,
-        shown: &[Shown],
-        refusal: Refusal,
-    ) -> Reply {
-        let known = shown.first().and_then(|shown| Some((shown.file?, shown)));
-        let answer = match (request, known) {
-            (Request::Open { file }, Some((_, shown))) => {
-                let granted = Granted { readable: shown.is_readable, writable: shown.is_writable };
-                self.lifecycle.open_by_inode(connection, *file, shown.inode, granted).map(|(reply, _)| reply)
-            }
-            (Request::Find, Some((file, shown))) => self
-                .identities
-                .find_by_inode(file, shown.inode)
-                .and_then(|found| self.with_latest_size(connection, found)),
-            _ => Err(refusal),
-        };
-        answer.unwrap_or_else(Reply::Refused)
     }
 
     /// See [`crate::observing::Observers::tidy_accesses`].

@@ -1,6 +1,7 @@
 //! What each request means, and what it needs of the connection that sends it.
 
 use super::Parts;
+use super::shown::with_latest_size;
 use crate::connection::{Answer, Carried, Connection, Requester};
 use crate::guard;
 use crate::log::note;
@@ -242,7 +243,7 @@ impl Parts {
             }
             Request::Find => {
                 let found = self.identities.find(&proof()?)?;
-                Ok((self.with_latest_size(connection, found)?, Vec::new()))
+                Ok((with_latest_size(self, connection, found)?, Vec::new()))
             }
             Request::IsExpected { path } => {
                 let names = self.base.names.read();
