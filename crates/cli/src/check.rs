@@ -35,6 +35,9 @@ pub(crate) fn run(context: &Context, arguments: CheckArgs) -> Result<Verdict> {
                 context.line(format_args!("          {}", printable(&finding.remedy, false)))?;
             }
         }
+        if !arguments.repair {
+            context.say("nothing was changed; `stripewise check --repair` repairs what it can");
+        }
     }
     Ok(if checked.has_open_findings() { Verdict::Finding } else { Verdict::Done })
 }

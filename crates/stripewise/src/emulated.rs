@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise_device::{DeviceSpec, UnknownName, lookup_device, lookup_link};
-use stripewise_layout::{ByteCount, Server, ServerClass};
+use stripewise_layout::{ByteCount, MAX_SERVERS_PER_LAYOUT, Server, ServerClass};
 use stripewise_store::server::emulated::EmulatedUrl;
 use thiserror::Error;
 
@@ -33,6 +33,10 @@ impl FromStr for EmulatedServers {
         };
         if count == 0 {
             return Err(format!("`{text}` asks for no servers at all"));
+        }
+        // Before any memory is taken for them; all groups together are checked with the cluster.
+        if count > MAX_SERVERS_PER_LAYOUT {
+            return Err(format!("`{text}` asks for {count} servers; at most {MAX_SERVERS_PER_LAYOUT} are supported"));
         }
         lookup_device(device).map_err(|error| error.to_string())?;
         Ok(Self { count, device: device.to_owned(), capacity })

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use stripewise_layout::FileId;
 use stripewise_store::client::ClientError;
 use stripewise_store::file::FileError;
+use stripewise_store::nameless;
 use stripewise_store::protocol::Admin;
 use thiserror::Error;
 
@@ -71,7 +72,10 @@ pub fn remove(store: &Store, path: &Path) -> Result<(), RemovalError> {
         store.client.open(file.as_fd(), id).map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
     let id = striped.id();
     striped.close()?;
+    // The data is kept while anybody has the stub open.
+    let held = nameless::hold(&file).on("hold", path)?;
+    drop(file);
     // Noted before the name goes: nothing else proves that it was meant to.
-    let removed = store.client.remove(path, file.as_fd(), id);
+    let removed = store.client.remove(path, held.as_fd(), id);
     removed.map_err(|source| RemovalError::Remove { path: path.to_owned(), source })
 }

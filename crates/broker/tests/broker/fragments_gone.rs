@@ -25,6 +25,7 @@ fn logs_go_with_their_file() {
     assert!(user.has_log_object(0), "while somebody has it open");
     user.check_read(0, &range(0, 0, 20));
     user.opened.slots.drop_user(user.client.claim.unwrap().0);
+    user.close_stub();
     user.client.ask(Request::Close { file }).unwrap();
     until("the file is freed", || is_gone(&testbed, file));
     let other = User::create(&testbed, "g");

@@ -214,6 +214,7 @@ fn check_after(testbed: &Testbed, step: usize, begun: usize, ended: usize) {
     assert_eq!(user.newer(), 0);
     user.client.remove(&testbed.data("f"), file, &user.stub).unwrap();
     user.opened.slots.drop_user(user.client.claim.take().unwrap().0);
+    user.close_stub();
     user.client.ask(Request::Close { file }).unwrap();
     until("the file is freed", || testbed.object_count(file) == 0);
     assert_eq!(check(&client), [], "step {step}");

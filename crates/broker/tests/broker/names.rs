@@ -1,7 +1,7 @@
 //! Names of managed files that change hands: what a noted call does, and what its caller's death leaves.
 
 use crate::cluster::{Client, Opened, REGION, Testbed, rand_number};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::path::Path;
@@ -31,6 +31,11 @@ fn opens(client: &Client, file: FileId, path: &Path) -> Opened {
     opened
 }
 
+/// The file as whoever removes it shows it; it is open to nobody by that.
+fn held(path: &Path) -> OwnedFd {
+    rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap()
+}
+
 /// Says that `from` is about to be renamed to `to`; both managed if they have ids.
 pub(crate) fn begin_rename(
     client: &Client,
@@ -38,13 +43,12 @@ pub(crate) fn begin_rename(
     (to, victim): (&Path, Option<FileId>),
 ) -> Result<u64, Refusal> {
     let number = rand_number();
-    let open = |path: &Path| rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
-    let directory = |path: &Path| open(path.parent().unwrap());
+    let directory = |path: &Path| held(path.parent().unwrap());
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().as_bytes().to_vec();
     let (source, target) = (Some(name(from)), name(to));
     let request = Request::BeginNameChange { number, call: NameCall::Rename, source, target, victim, mover };
-    let (into, out_of, moved) = (directory(to), directory(from), open(from));
-    let replaced = victim.map(|_| open(to));
+    let (into, out_of, moved) = (directory(to), directory(from), held(from));
+    let replaced = victim.map(|_| held(to));
     let mut along = vec![into.as_fd(), out_of.as_fd()];
     along.extend(replaced.as_ref().map(AsFd::as_fd));
     along.push(moved.as_fd());
@@ -129,7 +133,7 @@ fn one_name_is_changed_by_one_call_at_a_time() {
     // The other looks again: the file that it saw at `old` is not there any more.
     let refused = other.begin_removal(&old, bed.old, File::open(&old).unwrap());
     assert!(refused.is_err(), "{refused:?}");
-    other.remove(&old, bed.new, File::open(&old).unwrap()).unwrap();
+    other.remove(&old, bed.new, held(&old)).unwrap();
     assert_eq!((check(&client), bed.testbed.object_count(bed.new)), (vec![], 0));
 }
 
@@ -192,7 +196,7 @@ fn a_rename_whose_broker_died_waits_for_its_caller() {
     let (old, new) = (bed.testbed.data("old"), bed.testbed.data("new"));
     let (slot, incarnation) = client.claim();
     let number = begin_rename(&client, (&new, Some(bed.new)), (&old, Some(bed.old))).unwrap();
-    let victim = File::open(&old).unwrap();
+    let victim = held(&old);
     broker.stop();
     let _broker = bed.testbed.start();
     let again = bed.testbed.client();

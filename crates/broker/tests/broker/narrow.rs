@@ -138,7 +138,7 @@ fn a_small_file_has_one_object_until_more_is_written() {
     client.ask(Request::Sync { file: opened.file }).unwrap();
     assert_eq!((opened.control.durable_names().0, promised()), (1, vec![REGION / 4; 4]));
     client.remove(&path, opened.file, &stub).unwrap();
-    drop(opened);
+    drop((opened, stub));
     drop(client);
     let client = testbed.client();
     // Freed when the broker has noticed that its user is gone; until then it is found.

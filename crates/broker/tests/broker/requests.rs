@@ -1,6 +1,6 @@
 use crate::cluster::{Client, REGION, STRIPE, Testbed, on_boot};
 use crate::user::until;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use stripewise_broker::rmt::{Table, lmdb::LmdbStore};
 use stripewise_layout::FileId;
@@ -47,9 +47,12 @@ fn a_file_is_made_opened_placed_and_freed_with_its_last_name() {
     again.ask(Request::Close { file: opened.file }).unwrap();
     client.remove(&path, opened.file, &stub).unwrap();
     assert_eq!(testbed.object_count(opened.file), 12, "still open here");
+    let held = stripewise_store::nameless::hold(&stub).unwrap();
+    drop((stub, reading));
     client.ask(Request::Close { file: opened.file }).unwrap();
     until("the file is freed", || testbed.object_count(opened.file) == 0);
     until("its record goes", || {
+        let stub = std::fs::File::open(format!("/proc/self/fd/{}", held.as_raw_fd())).unwrap();
         client.open(opened.file, &stub).err() == Some(Refusal::UnknownFile { file: opened.file })
     });
 }
