@@ -142,6 +142,7 @@ mod tests {
         assert_eq!((group.count, group.device.as_str(), group.capacity), (1, "nvme", Some(ByteCount(1 << 30))));
         for (text, expected) in [
             ("0xnvme", "no servers"),
+            ("257xnvme", "at most 256"),
             ("4xfloppy", "unknown device `floppy`; known: hdd-7200"),
             ("4xnvme:some", "`some` is not a size"),
         ] {

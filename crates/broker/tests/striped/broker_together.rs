@@ -87,7 +87,7 @@ fn what_the_broker_asks_of_a_regions_servers_is_under_way_together() {
     assert_eq!(check(&client), []);
     // Other servers may hold descriptions of it.
     meeting.hold(&[("remove file", 8)], || {
-        client.remove(&world.path("together"), stub.as_fd(), file.id()).unwrap();
+        client.remove(&world.path("together"), World::closed(stub).as_fd(), file.id()).unwrap();
         file.close().unwrap();
     });
     assert_eq!(check(&client), []);

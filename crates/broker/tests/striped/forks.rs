@@ -125,6 +125,7 @@ pub(crate) fn fork_and_use(world: &World, arguments: &[String]) {
             wait(helper);
             drop(may_register);
             assert_eq!(descriptors(), before, "no end of a pair is left");
+            let stub = World::closed(stub);
             client.remove(&world.path("forked"), std::os::fd::AsFd::as_fd(&stub), file.id()).unwrap();
             file.close().unwrap();
             ask(&client, Admin::Usage);

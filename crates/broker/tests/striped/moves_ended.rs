@@ -244,6 +244,7 @@ fn the_last_close_of_an_unlinked_file_frees_what_its_move_had_made() {
         write(&file, 0, &some_bytes(REGION));
         let moves = start_moves(&client, vec![order(file.id(), 0, 0, &TARGET)]);
         held.reached.recv().unwrap();
+        let stub = World::closed(stub);
         client.remove(&world.path("f"), stub.as_fd(), file.id()).unwrap();
         file.close().unwrap();
         held.go_on.send(()).unwrap();

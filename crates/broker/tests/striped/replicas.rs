@@ -187,6 +187,7 @@ fn replicas_outlive_their_broker_and_go_with_their_file() {
     all_done(&wait_for(&client, start_moves(&client, vec![order(file.id(), 0, 0, &[(3, 4096)])])));
     assert_eq!(sync(&client, file.id()), (1, 1));
     let id = file.id();
+    let stub = World::closed(stub);
     client.remove(&world.path("f"), std::os::fd::AsFd::as_fd(&stub), id).unwrap();
     drop(file);
     wait_for_objects(&world, 0);
