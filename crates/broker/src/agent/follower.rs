@@ -233,32 +233,34 @@ impl Follower {
         known: Option<Known>,
     ) -> Result<(Reply, Option<Snapshot>), Refusal> {
         let shown = proofs.iter().map(|proof| self.shown(proof, &request));
-        let mut shown = shown.collect::<Result<Vec<_>, Refusal>>()?;
-        let by_text = match request {
-            Request::Find => proofs.first().filter(|_| shown[0].file.is_none()),
-            _ => None,
-        };
-        match (self.forward_shown(&request, &shown, known), by_text) {
-            // It has been renamed since, or removed; by its text the master knows it all the same.
-            (Err(refusal @ Refusal::NameChanged { .. }), Some(proof)) => {
-                shown[0].file = Some(self.file_by_text(proof).ok_or(refusal)?);
-                self.forward_shown(&request, &shown, known)
-            }
-            (answer, _) => answer,
-        }
+        let shown = shown.collect::<Result<Vec<_>, Refusal>>()?;
+        self.forward_shown(request, shown, known)
     }
 
     fn forward_shown(
         &self,
-        request: &Request,
-        shown: &[Shown],
+        request: Request,
+        shown: Vec<Shown>,
         known: Option<Known>,
     ) -> Result<(Reply, Option<Snapshot>), Refusal> {
-        match self.ask(&ToMaster::Request { request: request.clone(), shown: shown.to_vec(), known })? {
+        match self.ask(&ToMaster::Request { request, shown, known })? {
             FromMaster::Refused(refusal) => Err(refusal),
             FromMaster::Answer { reply, snapshot } => Ok((*reply, snapshot.map(|snapshot| *snapshot))),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Which file the stub is of. One that has been renamed since, or removed, the master knows by its text.
+    fn forward_find(&self, proof: &Proof) -> Result<Reply, Refusal> {
+        let mut shown = self.shown(proof, &Request::Find)?;
+        let found = match self.forward_shown(Request::Find, vec![shown.clone()], None) {
+            Err(refusal @ Refusal::NameChanged { .. }) if shown.file.is_none() => {
+                shown.file = Some(self.file_by_text(proof).ok_or(refusal)?);
+                self.forward_shown(Request::Find, vec![shown], None)
+            }
+            found => found,
+        };
+        found.map(|(reply, _)| reply)
     }
 
     fn shown(&self, proof: &Proof, request: &Request) -> Result<Shown, Refusal> {

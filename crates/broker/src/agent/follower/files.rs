@@ -84,6 +84,7 @@ impl Users {
         self.connections.entry(connection).or_default().add(granted);
     }
 
+    /// Keeps the first stub that is shown.
     pub(super) fn watch(&mut self, stub: impl FnOnce() -> Option<OwnedFd>) {
         if self.stub.is_none() {
             self.stub = stub();

@@ -140,7 +140,7 @@ impl Follower {
                 }
                 Ok((begun?.0, Vec::new()))
             }
-            Request::Find => Ok((self.found(&shown)?, Vec::new())),
+            Request::Find => Ok((self.found(first(&shown)?)?, Vec::new())),
             Request::Attributes { .. } | Request::IsExpected { .. } => {
                 Ok((self.forward(request, &shown, None)?.0, Vec::new()))
             }
@@ -149,10 +149,10 @@ impl Follower {
     }
 
     /// What the master finds of a file, with what programs of this host have written that have it open.
-    fn found(&self, shown: &[&Proof]) -> Result<Reply, Refusal> {
+    fn found(&self, proof: &Proof) -> Result<Reply, Refusal> {
         loop {
             let removals = self.files.removals();
-            let found = self.forward(Request::Find, shown, None)?.0;
+            let found = self.forward_find(proof)?;
             let Reply::Found { file: Some(file), status: Some(status) } = found else { return Ok(found) };
             let open = self.files.find(file);
             // Held, so that it is not closed meanwhile: the master would not hear of its size here any more.
