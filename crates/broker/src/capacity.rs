@@ -10,8 +10,8 @@
 use crate::guard;
 use crate::standing::Standings;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
-use stripewise_layout::{Cluster, Layout, ServerId};
+use std::sync::{Arc, Mutex, MutexGuard};
+use stripewise_layout::{Cluster, FileId, Layout, ServerId};
 
 /// Promises of one server.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -50,6 +50,15 @@ pub(crate) struct Reservation<'a> {
 enum Store {
     FileSystem(u64),
     Server(ServerId),
+}
+
+/// A region that is to move: what it leaves and what it takes.
+pub(crate) struct Relocation {
+    pub(crate) file: FileId,
+    pub(crate) from: Layout,
+    pub(crate) to: Arc<Layout>,
+    /// Bytes that it holds.
+    pub(crate) used_bytes: u64,
 }
 
 /// Which server has no space, and how much was asked of it.
@@ -109,10 +118,40 @@ impl Capacity {
         }
     }
 
+    /// Whether servers hold no more than they may when regions of these sizes have moved and their old places are free. All servers of their layouts
+    /// must have been asked.
+    pub(crate) fn has_space_after(&self, standings: &Standings<'_>, moves: &[(&Relocation, u64)]) -> bool {
+        let mut promised: HashMap<ServerId, i128> = HashMap::new();
+        let mut written: HashMap<Store, i128> = HashMap::new();
+        let promises = guard(&self.promises);
+        let sides = moves.iter().flat_map(|(one, bytes)| [(one, *bytes, &one.from, -1), (one, *bytes, &*one.to, 1)]);
+        for (one, region_bytes, layout, sign) in sides {
+            for (server, bytes) in shares(layout, region_bytes) {
+                *promised.entry(server).or_default() += sign * i128::from(bytes);
+            }
+            for (server, bytes) in shares(layout, one.used_bytes) {
+                *written.entry(store_of(standings, server)).or_default() += sign * i128::from(bytes);
+            }
+        }
+        promised.iter().all(|(server, change)| {
+            let index = usize::from(server.0);
+            let after = i128::from(promises.by_server[index].bytes) + change;
+            let free = standings.of(*server).map_or(0, |standing| standing.free_bytes);
+            self.total_bytes[index].is_none_or(|total| *change <= 0 || after <= i128::from(total))
+                && written[&store_of(standings, *server)]
+                    <= i128::from(free.saturating_sub(self.kept_free_bytes[index]))
+        })
+    }
+
     pub(crate) fn reserve<'a>(&'a self, standings: &'a Standings<'a>) -> Reservation<'a> {
         let (added, taken_bytes) = (HashMap::new(), HashMap::new());
         Reservation { capacity: self, promises: guard(&self.promises), standings, added, taken_bytes }
     }
+}
+
+fn store_of(standings: &Standings<'_>, server: ServerId) -> Store {
+    let file_system = standings.of(server).and_then(|standing| standing.file_system);
+    file_system.map_or(Store::Server(server), Store::FileSystem)
 }
 
 /// What a full region of this layout occupies on each server.

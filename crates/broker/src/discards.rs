@@ -36,7 +36,7 @@ pub(crate) struct Discard {
     pub(crate) layout: Layout,
     /// Who may still read them.
     pub(crate) uses: Vec<Use>,
-    /// The move whose old place they are.
+    /// The move whose old place they are, and which ends when they are freed.
     pub(crate) number: Option<MoveNumber>,
 }
 
@@ -101,8 +101,8 @@ impl Discards {
         std::mem::take(&mut *guard(&self.waiting))
     }
 
-    /// Frees what nobody reads any more; the rest waits on. Returns the moves whose old places were freed.
-    pub(crate) fn free_what_is_left(&self) -> Vec<MoveNumber> {
+    /// Frees what nobody reads any more; the rest waits on. Returns of each old place that was freed which move left it.
+    pub(crate) fn free_what_is_left(&self) -> Vec<Option<MoveNumber>> {
         let mut freed = Vec::new();
         let forgotten = std::mem::take(&mut *guard(&self.forgotten));
         for file in forgotten {
@@ -116,7 +116,7 @@ impl Discards {
             if discard.uses.is_empty() && waiting.not_before <= Instant::now() {
                 match self.discard(discard) {
                     Ok(()) => {
-                        freed.extend(discard.number);
+                        freed.push(discard.number);
                         self.count.fetch_sub(1, SeqCst);
                         continue;
                     }

@@ -2,13 +2,16 @@
 //!
 //! Orders become one move for each region. Those that take a region off SSD come first, since they free space, then those that leave the SSD
 //! share as it is, then the rest; each kind in the order in which it was ordered. A later order for a region replaces an earlier one that has
-//! not begun. Behind all moves come *syncs*: a region stays where it is and its replicas are made from it ([`crate::replicas`]); they are told of
-//! elsewhere and counted in no total but that of bytes copied. The queue is in memory only: it ends with the broker, and a move that had not been committed never was.
+//! not begun. A move that finds a server full waits for others that may free space there. Where all that are left wait for space, a region moves
+//! aside ([`crate::moves`]), or its move fails. Behind all moves come *syncs*: a region stays where it is and its replicas are made from it
+//! ([`crate::replicas`]); they are told of elsewhere and counted in no total but that of bytes copied. The queue is in memory only: it ends with the broker, and
+//! a move that had not been committed never was.
 
 mod entries;
 
 pub(crate) use entries::{Class, Entry};
 
+use crate::capacity::Relocation;
 use crate::discards::Discards;
 use crate::guard;
 use crate::idleness::Idle;
@@ -40,6 +43,18 @@ pub(crate) struct Task {
     pub(crate) copied_bytes: Arc<AtomicU64>,
     /// A writer waits for it: as fast as it can be, whatever the file is about to become, and away from where the region is wanted.
     pub(crate) is_urgent: bool,
+    pub(crate) way: Way,
+}
+
+/// Where a move leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// To where the region is wanted.
+    Straight,
+    /// Aside, so that the place that the region leaves is free for what waits for it.
+    Aside,
+    /// To where the region is wanted, from aside.
+    FromAside,
 }
 
 /// What became of a task.
@@ -48,6 +63,10 @@ pub(crate) enum Outcome {
     Moved {
         bytes: u64,
         freeing: bool,
+    },
+    /// Committed to a place aside; it moves on to its own.
+    MovedAside {
+        bytes: u64,
     },
     Failed(String),
     Cancelled,
@@ -93,12 +112,23 @@ impl MoveQueue {
         self.queue().stopping
     }
 
-    /// Whether moves other than the one that asks may free space yet.
-    pub(crate) fn others_may_free_space(&self) -> bool {
+    /// Whether the move, which found a server full, may wait for others to free space there. If so it counts as one that waits, so of moves that wait
+    /// for each other the last one may not.
+    pub(crate) fn may_wait_for_space(&self, number: MoveNumber) -> bool {
+        let mut queue = self.queue();
+        let may_wait = !self.discards.is_empty() || queue.others_may_free_space(number);
+        if may_wait {
+            queue.lacking_space.insert(number);
+        }
+        may_wait
+    }
+
+    /// The others that wait for space.
+    pub(crate) fn waiting_for_space(&self, number: MoveNumber) -> Vec<Relocation> {
         let queue = self.queue();
-        let is_outgoing =
-            |number| queue.entries.get(number).is_some_and(|entry: &Entry| entry.class == Class::Outgoing);
-        queue.active > 1 || !self.discards.is_empty() || queue.queued.values().any(is_outgoing)
+        let numbers = queue.lacking_space.iter().filter(|lacking| **lacking != number);
+        let entries = numbers.filter_map(|number| queue.entries.get(number));
+        entries.filter_map(Entry::relocation).collect()
     }
 
     pub(crate) fn control(&self, control: MoveControl) {
@@ -154,7 +184,7 @@ impl MoveQueue {
         let mut queue = self.queue();
         let number = MoveNumber(queue.next);
         queue.next += 1;
-        queue.active += 1;
+        queue.running.insert(number);
         queue.entries.insert(number, entry);
         number
     }
@@ -179,13 +209,18 @@ impl MoveQueue {
         entry.total_bytes = total_bytes;
         entry.state = MoveState::Copying;
         entry.active = Some(Arc::clone(active));
-        !entry.cancelled && !stopping
+        let goes_on = !entry.cancelled && !stopping;
+        queue.lacking_space.remove(&number);
+        goes_on
     }
 
-    /// The old place of a committed move was freed.
-    pub(crate) fn freed(&self, number: MoveNumber) {
+    /// The old place of a committed move was freed; without a number, of one that moved aside.
+    pub(crate) fn freed(&self, number: Option<MoveNumber>) {
         let mut queue = self.queue();
-        if queue.entries.get(&number).is_some_and(|entry| entry.state == MoveState::Freeing) {
+        queue.try_lacking_space();
+        if let Some(number) = number
+            && queue.entries.get(&number).is_some_and(|entry| entry.state == MoveState::Freeing)
+        {
             queue.end(number, MoveState::Done);
         }
         drop(queue);
@@ -237,7 +272,10 @@ impl MoveQueue {
     /// Waits for something to do, at most [`CHECK_INTERVAL`] while something waits for others; `None` when there is nothing yet.
     pub(crate) fn next_task(&self) -> Option<Task> {
         let mut queue = self.queue();
-        if !queue.stopping && queue.take_later().is_none() && (queue.totals.paused.is_some() || queue.ready.is_empty())
+        let all_is_freed = self.discards.is_empty();
+        if !queue.stopping
+            && queue.take_later(all_is_freed).is_none()
+            && (queue.totals.paused.is_some() || queue.ready.is_empty())
         {
             let wait = if queue.later.is_empty() && self.discards.is_empty() {
                 self.idle.next_check().unwrap_or(Duration::from_secs(3600))
@@ -245,13 +283,13 @@ impl MoveQueue {
                 CHECK_INTERVAL
             };
             queue = self.changed.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0;
-            queue.take_later();
+            queue.take_later(all_is_freed);
         }
         if queue.stopping || queue.totals.paused.is_some() {
             return None;
         }
         let (_, _, number) = queue.ready.pop_first()?;
-        queue.active += 1;
+        queue.running.insert(number);
         let entry = queue.entries.get_mut(&number)?;
         entry.state = MoveState::Queued { waits_for: None };
         let task = Task {
@@ -261,6 +299,7 @@ impl MoveQueue {
             to: entry.to.clone(),
             copied_bytes: Arc::clone(&entry.copied_bytes),
             is_urgent: false,
+            way: if entry.was_moved_aside { Way::FromAside } else { Way::Straight },
         };
         let key = entry.key();
         queue.queued.remove(&key);
@@ -269,7 +308,7 @@ impl MoveQueue {
 
     pub(crate) fn finish(&self, number: MoveNumber, outcome: Outcome) {
         let mut queue = self.queue();
-        queue.active -= 1;
+        queue.running.remove(&number);
         match outcome {
             Outcome::Moved { bytes, freeing } => {
                 queue.totals.moved_bytes += bytes;
@@ -277,6 +316,10 @@ impl MoveQueue {
                 if !freeing {
                     queue.end(number, MoveState::Done);
                 }
+            }
+            Outcome::MovedAside { bytes } => {
+                queue.totals.moved_bytes += bytes;
+                queue.put_aside(number);
             }
             Outcome::Failed(why) => queue.end(number, MoveState::Failed { why }),
             Outcome::Cancelled => queue.end(number, MoveState::Cancelled),

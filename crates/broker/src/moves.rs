@@ -2,12 +2,14 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `aside` | out of the way, where moves wait for each other's space |
 //! | `beginning` | what a move needs before it begins |
 //! | `moving` | one region's move, step by step |
 //! | `copying` | bytes from the old place to the new one |
 //! | `foreground` | which servers programs use |
 //! | `rescue` | away from a server that became full under a writer |
 
+mod aside;
 mod beginning;
 mod copying;
 mod foreground;

@@ -38,6 +38,8 @@ mod mounts;
 mod moves;
 #[path = "striped/moves_allocated.rs"]
 mod moves_allocated;
+#[path = "striped/moves_aside.rs"]
+mod moves_aside;
 #[path = "striped/moves_auto.rs"]
 mod moves_auto;
 #[path = "striped/moves_ended.rs"]

@@ -13,8 +13,8 @@ use stripewise_layout::figures::{bytes, counted};
 
 /// Give regions of a managed file another layout while programs read and write it
 ///
-/// Waits until all is moved. Ctrl-C cancels what is not committed: a region lies whole in its old layout or whole in the new one. Regions that
-/// the file gets later take the new layout too, unless --region was given.
+/// Waits until all is moved. Ctrl-C cancels what is not committed: a region lies whole in its old layout or whole in the new one, or on servers with free space where it
+/// had to make way first. Nothing is moved where the servers have no space for it in the end. Regions that the file gets later take the new layout too, unless --region was given.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -69,7 +69,7 @@ pub(crate) fn run(context: &Context, arguments: RestripeArgs) -> Result<Verdict>
             0 => context.say(format_args!("{} has that layout already", restriped.path.display())),
             _ => {
                 let said = counted(restriped.moved, "region was", "regions were");
-                context.say(format_args!("{said} moved ({} each)", bytes(restriped.region_bytes)));
+                context.say(format_args!("{said} moved (up to {} each)", bytes(restriped.region_bytes)));
             }
         }
     }

@@ -40,7 +40,7 @@ pub enum MoveError {
     },
     /// Not all regions could be moved.
     #[error(
-        "{stayed} of {} not moved and stay where they were; the first is region {} of {}: {}",
+        "{stayed} of {} not moved; the first is region {} of {}: {}",
         counted(*regions, "region was", "regions were"),
         first.region,
         first.path,
@@ -370,13 +370,13 @@ impl Followed {
             let why = match &status.state {
                 MoveState::Failed { why } => why.clone(),
                 MoveState::Cancelled => "cancelled".to_owned(),
-                MoveState::Done => String::new(),
+                MoveState::Done => {
+                    *ended_bytes += *total_bytes;
+                    return false;
+                }
                 _ => return true,
             };
-            if !why.is_empty() {
-                failed.insert((status.file, status.region), why);
-            }
-            *ended_bytes += *total_bytes;
+            failed.insert((status.file, status.region), why);
             false
         });
         Ok(totals)

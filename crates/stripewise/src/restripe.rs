@@ -4,12 +4,14 @@ use crate::daemon::socket;
 use crate::interrupt::Interrupt;
 use crate::layouts::ParseLayoutError;
 use crate::messages::shown;
+use crate::moves::capacity::{self, CapacityError};
 use crate::moves::{Batch, MoveError, Stayed, check_moved, orders, placement_of, totals};
 use crate::named_plan::{NamedPlan, NamedPlanError};
 use crate::paths::{PlaceError, real};
 use crate::progress::Voice;
 use crate::store::{Store, StoreError};
 use serde::Serialize;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise_layout::figures::bytes;
@@ -28,6 +30,9 @@ pub enum RestripeError {
     /// Moves could not be ordered, or not all regions were moved.
     #[error(transparent)]
     Move(#[from] MoveError),
+    /// The servers have no space for the new layout.
+    #[error(transparent)]
+    Capacity(#[from] CapacityError),
     /// The text of a layout is wrong.
     #[error(transparent)]
     Layout(#[from] ParseLayoutError),
@@ -200,6 +205,8 @@ pub fn restripe(store: &Store, voice: &Voice, options: RestripeOptions, interrup
         NewLayout::Layout(layout) => uniform(store, file, region_bytes, options.regions, layout)?,
         NewLayout::Plan(plan) => as_planned(store, voice, (file, region_bytes), &options, plan)?,
     };
+    let present = HashMap::from([(file, store.regions(file)?)]);
+    capacity::check(store, &store.files()?, &present, &change.orders)?;
     let before = placement_of(store, file)?;
     if let Some(placement) = change.placement {
         store.done(Admin::SetPlacement { file, placement })?;

@@ -1,13 +1,14 @@
 //! What stands in the queue, and in which order it is taken.
 
 use super::pairs;
+use crate::capacity::Relocation;
 use crate::managed::ActiveMove;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use stripewise_layout::{FileId, Layout, RegionIndex};
+use stripewise_layout::{FileId, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::{MoveNumber, MoveState, MoveStatus, MoveTotals, WhichMoves};
 
 /// Ended moves that are told of.
@@ -15,6 +16,9 @@ const KEPT: usize = 4096;
 /// A move that was put back waits at least so long, twice as long each time, up to the longest.
 const FIRST_PUT_BACK: Duration = Duration::from_millis(50);
 const LONGEST_PUT_BACK: Duration = Duration::from_secs(10);
+
+/// Of moves that lack space, so many are tried whenever some was freed.
+const TRIED_AT_ONCE: usize = 4;
 
 /// Which moves go first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,6 +45,7 @@ pub(crate) struct Entry {
     pub(super) active: Option<Arc<ActiveMove>>,
     pub(super) cancelled: bool,
     pub(super) put_back: Duration,
+    pub(super) was_moved_aside: bool,
 }
 
 #[derive(Default)]
@@ -55,7 +60,10 @@ pub(super) struct Queue {
     /// Not begun, by region, and whether it is a sync.
     pub(super) queued: HashMap<Key, MoveNumber>,
     pub(super) ended: VecDeque<MoveNumber>,
-    pub(super) active: usize,
+    /// Taken by somebody who runs them.
+    pub(super) running: HashSet<MoveNumber>,
+    /// Found a server full when they were tried last, and no old place was freed since.
+    pub(super) lacking_space: HashSet<MoveNumber>,
     pub(super) totals: MoveTotals,
     pub(super) stopping: bool,
 }
@@ -63,13 +71,16 @@ pub(super) struct Queue {
 type Key = (FileId, RegionIndex, bool);
 
 impl Queue {
-    /// Moves that were put back for long enough take their turn again; `Some` if there was one.
-    pub(super) fn take_later(&mut self) -> Option<()> {
+    /// Moves that were put back for long enough take their turn again; `Some` if there was one. Those that lack space take it at once where nothing is
+    /// left to wait for.
+    pub(super) fn take_later(&mut self, all_is_freed: bool) -> Option<()> {
         let now = Instant::now();
+        let only_space_is_lacking = all_is_freed && self.running.is_empty() && !self.has_ready_move();
         let mut taken = None;
         let mut number = 0;
         while number < self.later.len() {
-            if self.later[number].0 > now {
+            let (due, later) = self.later[number];
+            if due > now && !(only_space_is_lacking && self.lacking_space.contains(&later)) {
                 number += 1;
                 continue;
             }
@@ -78,6 +89,44 @@ impl Queue {
             taken = Some(());
         }
         taken
+    }
+
+    /// One that has not found a server full.
+    fn has_ready_move(&self) -> bool {
+        self.ready.iter().any(|(class, _, number)| *class != Class::Sync && !self.lacking_space.contains(number))
+    }
+
+    pub(super) fn others_may_free_space(&self, number: MoveNumber) -> bool {
+        let may_begin = |other: &MoveNumber| {
+            *other != number
+                && !self.lacking_space.contains(other)
+                && self.entries.get(other).is_some_and(|entry| entry.to.is_some())
+        };
+        self.has_ready_move()
+            || self.running.iter().any(may_begin)
+            || self.later.iter().any(|(_, later)| may_begin(later))
+    }
+
+    /// A few of those that lack space, the first that were ordered, may find it now.
+    pub(super) fn try_lacking_space(&mut self) {
+        let mut lacking: Vec<MoveNumber> = self.lacking_space.drain().collect();
+        lacking.sort_unstable();
+        lacking.truncate(TRIED_AT_ONCE);
+        let now = Instant::now();
+        for (due, later) in &mut self.later {
+            if lacking.contains(later) {
+                *due = now;
+            }
+        }
+    }
+
+    /// It lies aside and takes its turn again.
+    pub(super) fn put_aside(&mut self, number: MoveNumber) {
+        self.put_back(number, "the place that it left is not freed yet".to_owned());
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.was_moved_aside = true;
+            entry.put_back = Duration::ZERO;
+        }
     }
 
     pub(super) fn make_ready(&mut self, number: MoveNumber) {
@@ -103,6 +152,7 @@ impl Queue {
     }
 
     pub(crate) fn end(&mut self, number: MoveNumber, state: MoveState) {
+        self.lacking_space.remove(&number);
         let Some(entry) = self.entries.get_mut(&number) else { return };
         if entry.to.is_none() {
             self.entries.remove(&number);
@@ -206,7 +256,14 @@ impl Entry {
             active: None,
             cancelled: false,
             put_back: Duration::ZERO,
+            was_moved_aside: false,
         }
+    }
+
+    pub(super) fn relocation(&self) -> Option<Relocation> {
+        let stripes = self.from.iter().map(|(server, size)| (ServerId(*server), *size));
+        let (from, to) = (Layout::new(stripes).ok()?, Arc::clone(self.to.as_ref()?));
+        Some(Relocation { file: self.file, from, to, used_bytes: self.total_bytes })
     }
 
     /// Counted up by who copies.

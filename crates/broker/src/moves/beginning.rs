@@ -6,7 +6,7 @@ use crate::capacity::Full;
 use crate::discards::Discard;
 use crate::guard;
 use crate::managed::{ActiveMove, Inner, Managed, memory_fault};
-use crate::move_queue::{Outcome, Task};
+use crate::move_queue::{Outcome, Task, Way};
 use crate::placements::with_layout;
 use crate::rmt::{Changes, FileState, RegionRecord};
 use crate::standing::Standings;
@@ -20,8 +20,8 @@ use stripewise_store::shared::marking::MOVE_SLOTS;
 /// Why a move did not begin.
 pub(super) enum BeginError {
     Over(Outcome),
-    /// A server has no space, said in words too.
-    Full(Full, String),
+    /// A server has no space, said in words too; without its name where it took back what it had promised.
+    Full(Option<Full>, String),
 }
 
 impl From<Outcome> for BeginError {
@@ -58,7 +58,7 @@ impl Moves {
             Some(layout) => {
                 self.replicas.forget_replicas(managed, &mut inner, &[region]).map_err(failed)?;
                 let new = self.make_target(managed, &mut inner, region, layout, expected_bytes)?;
-                vec![RegionRecord { fell_back: task.is_urgent, ..new }]
+                vec![RegionRecord { fell_back: task.is_urgent || task.way == Way::Aside, ..new }]
             }
             None => self.make_replicas(managed, &mut inner, region, expected_bytes)?,
         };
@@ -139,10 +139,10 @@ impl Moves {
         if let Err(unmade) = self.placer.make_objects(managed, inner, &[(region, new.clone())], expected_bytes) {
             inner.forgotten.push((region, generation));
             self.discards.check_again(managed.file);
-            return Err(BeginError::Over(match unmade.into_refusal() {
-                Refusal::NoSpace { what } if self.queue.others_may_free_space() => Outcome::PutBack(what),
-                refusal => failed(refusal),
-            }));
+            return Err(match unmade.into_refusal() {
+                Refusal::NoSpace { what } => BeginError::Full(None, what),
+                refusal => BeginError::Over(failed(refusal)),
+            });
         }
         Ok(new)
     }
@@ -202,7 +202,7 @@ impl Moves {
                     bytes(full.asked_bytes),
                     inner.record.path
                 );
-                Err(BeginError::Full(full, what))
+                Err(BeginError::Full(Some(full), what))
             }
         }
     }

@@ -22,7 +22,7 @@ mod sealed;
 mod verifying;
 
 use super::Moves;
-use super::beginning::{BeginError, failed};
+use super::beginning::BeginError;
 use super::copying::{Copier, Fault, Speed};
 use crate::describing::servers_of;
 use crate::discards::Discard;
@@ -31,7 +31,7 @@ use crate::guard;
 use crate::host_messages::Snapshot;
 use crate::log::note;
 use crate::managed::{AbortReason, ActiveMove, Inner, Managed};
-use crate::move_queue::{Outcome, Task};
+use crate::move_queue::{Outcome, Task, Way};
 use crate::objects::stripe_servers;
 use crate::placements::with_layout;
 use crate::quiescing::{Elsewhere, Patience, STOPPED_PATIENCE};
@@ -103,28 +103,33 @@ impl Moves {
         if let Err(refusal) = fencing::shut_out_silent(&self.context, task.file) {
             return Outcome::PutBack(refusal.to_string());
         }
-        let begun = self.begin_move(task, &managed);
-        drop(beginning);
-        let active = match begun {
+        let active = match self.begin_move(task, &managed) {
             Ok(active) => active,
             Err(BeginError::Over(outcome)) => return outcome,
             // What others leave may be enough.
-            Err(BeginError::Full(full, what))
-                if self.queue.others_may_free_space() || self.replicas.take_back(&full) =>
-            {
+            Err(BeginError::Full(_, what)) if self.queue.may_wait_for_space(task.number) => {
                 return Outcome::PutBack(what);
             }
-            Err(BeginError::Full(_, what)) => return failed(Refusal::NoSpace { what }),
+            Err(BeginError::Full(full, what)) => {
+                drop(beginning);
+                return self.without_space(task, &managed, full.as_ref(), what);
+            }
         };
         let used = guard(&managed.inner).geometry().used_bytes(task.region, managed.extent.size_bytes());
+        // Before another is tried, which may wait for the space that this one leaves.
+        let goes_on = self.queue.begun(task.number, &active, used);
+        drop(beginning);
         let mut act = Move::new(self, &managed, &active, task);
-        if !self.queue.begun(task.number, &active, used) {
+        if !goes_on {
             active.cancel();
         }
         match act.run() {
             Ok(()) => {
                 if active.is_sync {
                     return Outcome::Moved { bytes: 0, freeing: false };
+                }
+                if task.way == Way::Aside {
+                    return Outcome::MovedAside { bytes: used };
                 }
                 self.replicas.watch_for_idleness(managed.file);
                 Outcome::Moved { bytes: used, freeing: true }
@@ -473,7 +478,7 @@ impl<'a> Move<'a> {
             generation: active.old.generation,
             layout: active.old.layout.clone(),
             uses,
-            number: Some(self.task.number),
+            number: (self.task.way != Way::Aside).then_some(self.task.number),
         });
         Ok(())
     }

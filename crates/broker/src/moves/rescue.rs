@@ -6,7 +6,7 @@ use super::Moves;
 use crate::guard;
 use crate::log::note;
 use crate::managed::Managed;
-use crate::move_queue::{Class, Entry, Outcome, Task, pairs};
+use crate::move_queue::{Class, Entry, Outcome, Task, Way, pairs};
 use crate::rmt::FileState;
 use crate::standing::Standings;
 use std::collections::BTreeSet;
@@ -49,7 +49,9 @@ impl Moves {
                 None if begun.elapsed() > PATIENCE => {
                     return Err(Refusal::NoSpace { what: "the region's move does not end".to_owned() });
                 }
-                None | Some(Outcome::PutBack(_) | Outcome::Cancelled) => std::thread::sleep(PAUSE),
+                None | Some(Outcome::PutBack(_) | Outcome::MovedAside { .. } | Outcome::Cancelled) => {
+                    std::thread::sleep(PAUSE)
+                }
             }
         }
     }
@@ -66,7 +68,8 @@ impl Moves {
         let placed = inner.regions.get(&region).filter(|placed| placed.generation == generation);
         let Some(placed) = placed.filter(|_| !inner.freed) else { return Ok(None) };
         let copied_bytes = Arc::default();
-        let task = |number, to| Task { number, file: managed.file, region, to, copied_bytes, is_urgent: true };
+        let way = Way::Straight;
+        let task = |number, to| Task { number, file: managed.file, region, to, copied_bytes, is_urgent: true, way };
         if inner.moving.contains_key(&region) {
             return Ok(Some(task(MoveNumber(u64::MAX), None)));
         }
@@ -84,7 +87,7 @@ impl Moves {
     }
 
     /// The rest of the layout's servers, else others of their class, else any; each with space for its share of a whole region. Those without are added to `avoided`.
-    fn layout_with_space(
+    pub(super) fn layout_with_space(
         &self,
         layout: &Layout,
         region_bytes: u64,
@@ -109,7 +112,7 @@ impl Moves {
         let ended = match &outcome {
             Outcome::Moved { bytes, freeing } => Outcome::Moved { bytes: *bytes, freeing: *freeing },
             Outcome::Failed(why) => Outcome::Failed(why.clone()),
-            Outcome::Cancelled | Outcome::PutBack(_) => Outcome::Cancelled,
+            Outcome::Cancelled | Outcome::PutBack(_) | Outcome::MovedAside { .. } => Outcome::Cancelled,
         };
         self.queue.finish(task.number, ended);
         outcome

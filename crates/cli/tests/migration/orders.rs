@@ -249,16 +249,25 @@ fn what_cannot_be_ordered_is_refused_by_name() {
     let said = place.say(&["restripe", "data", "--plan", "plan.json"]);
     assert!(said.err.contains("2 MiB") && said.err.contains("1 MiB"), "{}", said.err);
     assert_eq!(spans(&place), whole(2, "<64KiB,0B>"));
-    // One SSD of 64 MiB in all: what does not fit stays, and is named.
-    let big = crate::support::noise(70 << 20);
-    place.write("original", &big);
-    place.done(&["cp", "original", "data"]);
-    let said = place.say(&["restripe", "data", "--layout", "s0 64KiB"]);
-    assert_eq!(said.status, 2);
-    assert!(
-        said.err.contains("6 of 70 regions were not moved") && said.err.contains("server s0 has 0 B left"),
-        "{}",
-        said.err
-    );
-    assert!(data_of(&place) == big && big.len() > data.len());
+    assert!(data_of(&place) == data);
+}
+
+#[test]
+fn a_layout_is_refused_that_the_servers_have_no_space_for() {
+    let place = Place::with_cluster();
+    let cluster = String::from_utf8(place.read("cluster.toml")).unwrap();
+    let limited = cluster.replace("capacity = \"64MiB\"", "capacity = \"2MiB\"\nreserve = \"0\"");
+    assert_ne!(limited, cluster);
+    place.write("cluster.toml", limited.as_bytes());
+    let data = manage_data(&place, 4);
+    let refused = place.say(&["restripe", "data", "--layout", "s0 64KiB"]);
+    let expected =
+        "stripewise restripe: server s0 has space for 2 MiB more, and the moves need 4 MiB there; nothing was moved.";
+    assert!(refused.status == 2 && refused.err.starts_with(expected), "{}", refused.err);
+    assert_eq!(spans(&place), whole(4, "<64KiB,0B>"));
+    // Half of it fits, and then another layout on the full server.
+    place.done(&["restripe", "data", "--region", "0..1", "--layout", "s0 64KiB"]);
+    place.done(&["restripe", "data", "--region", "0..1", "--layout", "h0 4KiB, s0 64KiB"]);
+    assert_eq!(spans(&place)[0], (0, 2, "h0 4KiB, s0 64KiB".to_owned()));
+    assert!(data_of(&place) == data);
 }

@@ -75,7 +75,7 @@ fn a_server_that_cannot_be_emptied_is_not_drained() {
     let data = manage_data(&place, 4);
     let said = place.say(&["evacuate", "h0"]);
     assert!(
-        said.status == 2 && said.err.contains("server s0 has space for 3 MiB more, and the moves need 5 MiB there"),
+        said.status == 2 && said.err.contains("server s0 has space for 3 MiB more, and the moves need 4 MiB there"),
         "{}",
         said.err
     );

@@ -1,7 +1,7 @@
 //! Whether there is space for regions where they are to go, asked before the first is moved.
 //!
 //! The broker asks again for each region by its own rules (`stripewise_broker::capacity`). This adds the sum: what leaves a server frees space for
-//! what comes, and one region at a time lies in both places.
+//! what comes, in whatever order, since the broker moves regions aside that wait for each other's space.
 
 use crate::store::{Store, StoreError};
 use std::collections::HashMap;
@@ -61,12 +61,13 @@ pub enum CapacityError {
 /// What moves come to, by server.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Change {
-    /// Of promises, full regions, and the most of one region while it moves.
+    /// Of promises, which are of full regions.
     promised_bytes: i128,
-    most_promised_bytes: u64,
-    /// The same of what is written there.
+    /// Of what is written there.
     written_bytes: i128,
-    most_written_bytes: u64,
+    /// Of a region that comes, what its promise is more than what is written: so much is to be free when the last one begins.
+    most_unwritten_bytes: u64,
+    is_target: bool,
 }
 
 /// Whether there is space for what `orders` bring.
@@ -91,27 +92,26 @@ pub fn check(
     let mut file_systems: HashMap<u64, (i128, u64)> = HashMap::new();
     let servers = store.cluster.servers.iter().zip(store.usage()?);
     for ((id, (server, usage)), change) in store.cluster.ids().zip(servers).zip(&changes) {
-        let needed = change.promised_bytes + i128::from(change.most_promised_bytes);
         if let Some(capacity) = usage.room_bytes
             && change.promised_bytes > 0
-            && i128::from(usage.promised_bytes) + needed > i128::from(capacity)
+            && i128::from(usage.promised_bytes) + change.promised_bytes > i128::from(capacity)
         {
             let left = capacity.saturating_sub(usage.promised_bytes);
             return Err(CapacityError::Server {
                 server: server.name.clone(),
                 left_bytes: left,
-                needed_bytes: needed as u64,
+                needed_bytes: change.promised_bytes as u64,
             });
         }
         let standing = match usage.standing {
             Ok(standing) => standing,
             // What only leaves needs no space.
-            Err(_) if change.most_written_bytes == 0 => continue,
+            Err(_) if !change.is_target => continue,
             Err(why) => return Err(CapacityError::Unknown { server: server.name.clone(), why }),
         };
         let sum = file_systems.entry(standing.file_system.unwrap_or(u64::MAX - u64::from(id.0))).or_default();
         sum.0 += change.written_bytes;
-        sum.1 = sum.1.max(change.most_written_bytes);
+        sum.1 = sum.1.max(change.most_unwritten_bytes);
         let needed = sum.0 + i128::from(sum.1);
         let free = standing.free_bytes.saturating_sub(store.cluster.kept_free_bytes(id));
         if sum.0 > 0 && needed > i128::from(free) {
@@ -143,8 +143,8 @@ fn add(
             change.promised_bytes += sign * i128::from(promised);
             change.written_bytes += sign * i128::from(written);
             if sign > 0 {
-                change.most_promised_bytes = change.most_promised_bytes.max(promised);
-                change.most_written_bytes = change.most_written_bytes.max(written);
+                change.is_target = true;
+                change.most_unwritten_bytes = change.most_unwritten_bytes.max(promised - written);
             }
         }
     }
@@ -165,12 +165,15 @@ mod tests {
             let (from, to) = (layout(&[(0, 4096), (1, 4096)]), layout(&[(1, 2048), (2, 2048)]));
             add(&mut changes, geometry, 12288, RegionIndex(region), &from, &to);
         }
-        let change = |promised_bytes, most_promised_bytes, written_bytes, most_written_bytes| Change {
+        let change = |promised_bytes, written_bytes, most_unwritten_bytes, is_target| Change {
             promised_bytes,
-            most_promised_bytes,
             written_bytes,
-            most_written_bytes,
+            most_unwritten_bytes,
+            is_target,
         };
-        assert_eq!(changes, [change(-8192, 0, -8192, 0), change(0, 4096, 2048, 4096), change(8192, 4096, 6144, 4096)]);
+        assert_eq!(
+            changes,
+            [change(-8192, -8192, 0, false), change(0, 2048, 2048, true), change(8192, 6144, 2048, true)]
+        );
     }
 }
