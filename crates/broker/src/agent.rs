@@ -194,7 +194,7 @@ impl Seat {
 
     /// See [`StateDirectory::note_leaving`].
     fn note_leaving(&self, is_leaving: bool) {
-        let noted = StateDirectory::open(&self.cluster.state).map(|state| state.note_leaving(is_leaving));
+        let noted = StateDirectory::of(&self.cluster).map(|state| state.note_leaving(is_leaving));
         if let Ok(Err(error)) = noted {
             self.note_unheard(&error);
         }
@@ -280,7 +280,7 @@ impl Seat {
     }
 
     fn begin_mastership(&self, mastership: &dyn Mastership) -> Result<(Arc<Master>, BrokerHandle), BrokerError> {
-        let state = StateDirectory::open(&self.cluster.state)?;
+        let state = StateDirectory::of(&self.cluster)?;
         let agent = self.identity();
         if let Some(what) = self.namesake(mastership.table().as_ref())? {
             return Err(BrokerError::Coordinator { what });
@@ -361,7 +361,7 @@ impl Agent {
             return Err(BrokerError::Cluster { what });
         }
         let host = options.host.clone().map_or_else(HostIdentity::of_this_host, Ok)?;
-        let state = Arc::new(StateDirectory::open(&cluster.state)?);
+        let state = Arc::new(StateDirectory::of(cluster)?);
         state
             .note_agent(patience_of_programs(coordination.host_timeout()))
             .map_err(|source| BrokerError::Os { action: "making run/agent", source })?;

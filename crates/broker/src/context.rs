@@ -14,6 +14,7 @@ use crate::under_way::UnderWay;
 use crate::{BrokerError, BrokerOptions, StepHook, guard, table};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
+use std::any::Any;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stripewise_layout::{Cluster, Coordinator, FileId, Server, ServerId};
@@ -368,9 +369,11 @@ pub(crate) fn perform_together<'a>(
 }
 
 /// The cluster's servers, none of them opened yet: a mount that does not answer is met by those who need it.
+///
+/// `hold` is held by calls that go on after they were given up.
 pub(crate) fn watched_servers(
     cluster: &Cluster,
-    lock: &Arc<BrokerLock>,
+    hold: &Arc<impl Any + Send + Sync>,
     options: &BrokerOptions,
     membership: Option<&Arc<Membership>>,
 ) -> Vec<Box<dyn ObjectStore>> {
@@ -390,7 +393,7 @@ pub(crate) fn watched_servers(
                 None => opened,
             })
         };
-        Box::new(WatchedServer::new(&server.name, options.patience, Arc::clone(lock) as _, Box::new(open)))
+        Box::new(WatchedServer::new(&server.name, options.patience, Arc::clone(hold) as _, Box::new(open)))
     };
     (0..).zip(&cluster.servers).map(watched).collect()
 }

@@ -304,7 +304,7 @@ pub(crate) mod tests {
         directory::prepare("c", "a", &root.join("a")).unwrap();
         let servers = vec![Server::new("a", ServerClass::Hdd, ServerUrl::new("file", root.join("a")))];
         let cluster = Cluster::new("c", root.join("state"), ByteCount(REGION), servers);
-        let state = StateDirectory::open(&cluster.state).unwrap();
+        let state = StateDirectory::make(&cluster.state).unwrap();
         let lock = Arc::new(state.try_lock().unwrap().unwrap());
         let options = BrokerOptions { shared, ..BrokerOptions::default() };
         Arc::new(Context::open(&cluster, state, lock, options, None).unwrap())

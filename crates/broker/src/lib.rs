@@ -175,6 +175,10 @@ pub enum BrokerError {
     )]
     LostTable { state: PathBuf, server: String, objects: usize },
     #[error(
+        "there is no mapping table in {table} yet, and none begins before all servers are known to hold nothing of this cluster: {what}. Make the server usable, then repeat"
+    )]
+    NoTable { table: String, what: String },
+    #[error(
         "the mapping table {} is damaged: {}. Nothing is served from it; `stripewise check` reports what is damaged, `stripewise check --repair` rebuilds it",
         table.display(), table::first_of(damages)
     )]
@@ -375,7 +379,7 @@ impl Broker {
 
     fn state_of(cluster: &Cluster, options: &BrokerOptions) -> Result<StateDirectory, BrokerError> {
         cluster.check().map_err(|what| BrokerError::Cluster { what })?;
-        let state = StateDirectory::open(&cluster.state)?;
+        let state = StateDirectory::of(cluster)?;
         let host = options.host.clone().map_or_else(HostIdentity::of_this_host, Ok)?;
         state.claim_for(&host)?;
         Ok(state)
@@ -515,8 +519,7 @@ impl Drop for Standby {
 /// The agent that was waited for may have ended while programs of this process's command had files open, which they have no more: an agent that begins and
 /// ends says so to the other hosts. A successor that serves this host by now says it at its own end.
 fn leave_for_another(cluster: &Cluster, options: &BrokerOptions) {
-    let Ok(state) = StateDirectory::open(&cluster.state) else { return };
-    let Some(coordination) = &cluster.coordinator else { return };
+    let (Ok(state), Some(coordination)) = (StateDirectory::of(cluster), &cluster.coordinator) else { return };
     let deadline = Instant::now() + patience_of_leaving(coordination.host_timeout());
     while state.is_leaving() && Instant::now() < deadline {
         if let Ok(Some(lock)) = state.try_lock() {

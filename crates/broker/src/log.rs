@@ -156,7 +156,7 @@ mod tests {
     fn an_event_is_a_line_of_the_log_and_goes_on_to_who_runs_the_broker() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("state");
-        let state = Arc::new(StateDirectory::open(&path).unwrap());
+        let state = Arc::new(StateDirectory::make(&path).unwrap());
         let kept = Arc::new(Mutex::new(Vec::new()));
         let log = dispatcher::with_default(&Dispatch::new(EventsOnly(Kept(Arc::clone(&kept)))), || Log::new(&state));
         note!(log, info, server = "s0", "a server is drained");

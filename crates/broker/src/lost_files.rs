@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn memory_that_a_program_uses_stays_and_what_cannot_be_read_is_not_taken_for_unused() {
         let root = tempfile::tempdir().unwrap();
-        let state = StateDirectory::open(&root.path().join("state")).unwrap();
+        let state = StateDirectory::make(&root.path().join("state")).unwrap();
         let processes = processes_of(&state).unwrap();
         let (slot, incarnation) = processes.claim().unwrap();
         let made = |name: &str| Slots::build(&state.create_shared(name).unwrap()).unwrap();

@@ -25,7 +25,7 @@ use crate::rmt::{
     Audit, Changes, ClusterRecord, FileRecord, FileState, GOOD_COPY, Inode, NameKind, RegionRecord, RmtError, Table,
 };
 use crate::table::first_of;
-use crate::{Broker, BrokerError, BrokerOptions, table};
+use crate::{Broker, BrokerError, BrokerOptions, by_agent, table};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::FileExt;
@@ -35,7 +35,7 @@ use stripewise_layout::{
     ByteCount, Cluster, FileId, Layout, ObjectOffset, Placement, RegionGeometry, RegionIndex, ServerId,
 };
 use stripewise_store::server::{self, ObjectName, ObjectStore, ordinal};
-use stripewise_store::state::{HostIdentity, StateDirectory};
+use stripewise_store::state::{HostIdentity, StateDirectory, StateError};
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
 /// Files in one transaction of the new table.
@@ -53,10 +53,17 @@ impl Broker {
         damages(&state, &watched_servers(cluster, &Arc::new(lock), &options, None))
     }
 
-    /// Makes the table again if it is damaged or lost, and says what became of it.
+    /// Makes the table again if it is damaged or lost, and the state directory too, and says what became of them.
     pub fn rebuild_table(cluster: &Cluster) -> Result<Vec<String>, BrokerError> {
         let options = BrokerOptions::default();
-        let state = Arc::new(Self::state_of(cluster, &options)?);
+        let state = match Self::state_of(cluster, &options) {
+            Err(BrokerError::State(StateError::Lost { path, .. })) => {
+                make_state_again(cluster)?;
+                let made = format!("the state directory {} was made again", path.display());
+                return Ok([vec![made], Self::rebuild_table(cluster)?].concat());
+            }
+            state => Arc::new(state?),
+        };
         if let Some(coordination) = &cluster.coordinator {
             return shared::rebuild(cluster, coordination, &state, &options);
         }
@@ -68,6 +75,17 @@ impl Broker {
         refuse_users(&state)?;
         Rebuilding::new(cluster, &state, &servers, Sources::of(&state)?)?.run()
     }
+}
+
+/// A state directory below a mount point would hide behind the one that is mounted there later: with that, servers are missing as a rule.
+fn make_state_again(cluster: &Cluster) -> Result<(), BrokerError> {
+    // Whoever has the servers keeps them.
+    let options = BrokerOptions { open_by_agent: Some(by_agent::inspect), ..BrokerOptions::default() };
+    for server in watched_servers(cluster, &Arc::new(()), &options, None) {
+        server.probe().map_err(|error| refuse(format!("{error}; make the server usable, then repeat")))?;
+    }
+    StateDirectory::make(&cluster.state)?;
+    Ok(())
 }
 
 fn refuse_users(state: &StateDirectory) -> Result<(), BrokerError> {

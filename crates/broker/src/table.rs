@@ -9,7 +9,7 @@ use crate::BrokerError;
 use crate::engine;
 use crate::log::{Log, note};
 use crate::rmt::lmdb::LmdbStore;
-use crate::rmt::{Audit, Entries, MappingStore, RmtError, Table, earlier_version, noted_in};
+use crate::rmt::{Audit, Entries, GOOD_COPY, MappingStore, RmtError, Table, earlier_version, noted_in};
 use std::path::Path;
 use stripewise_layout::Cluster;
 use stripewise_store::server::ObjectStore;
@@ -42,7 +42,7 @@ pub(crate) fn damages_of_shared(
 ) -> Result<Vec<String>, BrokerError> {
     let last = Audit::last_transaction(&state.table_path());
     if entries.is_empty() {
-        if let Some((server, objects)) = first_holder(servers) {
+        if let Some((server, objects)) = first_holder(servers, || name_of(cluster))? {
             return Err(BrokerError::LostSharedTable { table: name_of(cluster), server, objects });
         }
         let lost = |last| format!("it is empty, but {last} transactions were committed");
@@ -92,21 +92,36 @@ fn refuse_damage(directory: &Path, audit: &Audit) -> Result<(), BrokerError> {
 
 /// A new table over servers that hold objects would make orphans of them all.
 pub(crate) fn refuse_lost_table(state: &StateDirectory, servers: &[Box<dyn ObjectStore>]) -> Result<(), BrokerError> {
-    if let Some(transactions) = Audit::last_transaction(&state.table_path()) {
+    let copy = LmdbStore::copy_path(&state.table_path(), GOOD_COPY);
+    if let Some(transactions) = [state.table_path(), copy].iter().filter_map(|path| Audit::last_transaction(path)).max()
+    {
         let what = format!("it is missing or empty, but {transactions} transactions were committed");
         return Err(BrokerError::DamagedTable { table: state.table_path(), damages: vec![what] });
     }
-    match first_holder(servers) {
+    match first_holder(servers, || state.table_path().display().to_string())? {
         Some((server, objects)) => Err(BrokerError::LostTable { state: state.path().to_owned(), server, objects }),
         None => Ok(()),
     }
 }
 
-/// The first server that holds objects of the cluster, and how many. One that cannot be looked at has no say.
-pub(crate) fn first_holder(servers: &[Box<dyn ObjectStore>]) -> Option<(String, usize)> {
-    let held =
-        servers.iter().map(|server| (server.name().to_owned(), server.objects().map_or(0, |objects| objects.len())));
-    held.into_iter().find(|(_, objects)| *objects > 0)
+/// The first server that holds objects of the cluster, and how many. An error where none of those that can be asked does, but not all can: a `table` that is
+/// not there may have been lost then.
+pub(crate) fn first_holder(
+    servers: &[Box<dyn ObjectStore>],
+    table: impl FnOnce() -> String,
+) -> Result<Option<(String, usize)>, BrokerError> {
+    let mut fault = None;
+    for server in servers {
+        match server.objects() {
+            Ok(objects) if objects.is_empty() => {}
+            Ok(objects) => return Ok(Some((server.name().to_owned(), objects.len()))),
+            Err(error) => fault = fault.or(Some(error)),
+        }
+    }
+    match fault {
+        None => Ok(None),
+        Some(error) => Err(BrokerError::NoTable { table: table(), what: error.to_string() }),
+    }
 }
 
 /// Who has a slot while the table is of an earlier version was admitted by a broker of that version, and shares memory with its kind.

@@ -24,6 +24,8 @@ mod killing;
 mod large_plans;
 #[path = "faults/limits.rs"]
 mod limits;
+#[path = "faults/making.rs"]
+mod making;
 #[path = "faults/mounts.rs"]
 mod mounts;
 #[path = "faults/originals.rs"]

@@ -14,6 +14,9 @@
 //! | `plans/` | plans that were applied |
 //! | `log` | actions of brokers, one line each |
 //!
+//! `stripewise init` makes it, and `rmt/` in it is its mark. One that is missing or empty later lies on a file system that is not mounted, or was lost: a
+//! cluster that began once more there would know nothing of its files. Only where hosts share the table does each of them make its own at its first use.
+//!
 //! It belongs to the user who made it, and nobody else becomes a broker there or writes in it, root included: whoever may write a directory
 //! can put links in the place of what is to be written, and files of root would lock the owner out. Root that is to act for the owner
 //! becomes the owner first (`--as-owner`). Everything in it is opened without following links and must be a regular file of the
@@ -38,13 +41,14 @@ pub use socket::connect;
 use crate::entry::{check_own_at, create_own_at, open_own_at};
 use crate::log_line::log_line;
 use error::fault_of;
-use own_files::{DIRECTORY, check_copied_stubs, check_owner, other_owner, own_directory, read_own, replace_at};
+use own_files::{DIRECTORY, Found, check_copied_stubs, check_owner, other_owner, own_directory, read_own, replace_at};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use stripewise_layout::Cluster;
 
 /// The inodes of all stubs, in `run/` (`crate::shared::inodes`).
 pub const INODES: &str = "inodes";
@@ -89,30 +93,67 @@ const MASTERSHIP: &str = "mastership";
 const LEAVING: &str = "leaving";
 
 impl StateDirectory {
-    /// Opens this user's state directory, making what is missing of it (0700).
+    /// Opens the cluster's state directory on this host. Of a cluster of many hosts it is made where it is missing, as each host has its own.
     ///
     /// # Errors
     ///
-    /// [`StateError::OtherOwner`], [`StateError::OpenToWriters`] or [`StateError::NotState`], in
-    /// which cases nothing was touched; [`StateError::Foreign`] if something else stands in the
-    /// place of a file; [`StateError::Os`].
+    /// Those of [`Self::open`], or of [`Self::make`].
+    pub fn of(cluster: &Cluster) -> Result<Self, StateError> {
+        if cluster.coordinator.is_some() { Self::make(&cluster.state) } else { Self::open(&cluster.state) }
+    }
+
+    /// Opens this user's state directory, or makes it (0700).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::open`] but [`StateError::Lost`].
+    pub fn make(path: &Path) -> Result<Self, StateError> {
+        let fault = |errno| fault_of(path.to_owned(), "create", errno);
+        let root = match Self::open_root(path)? {
+            Some(root) => root,
+            None => {
+                std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))
+                    .map_err(|error| fault(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+                own_directory(rustix::fs::CWD, path).map_err(fault)?
+            }
+        };
+        check_owner(&root, path)?;
+        Self::open_in(path, root)
+    }
+
+    /// Opens this user's state directory.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Lost`], [`StateError::OtherOwner`], [`StateError::OpenToWriters`] or
+    /// [`StateError::NotState`], in which cases nothing was touched; [`StateError::Foreign`] if
+    /// something else stands in the place of a file; [`StateError::Os`].
     pub fn open(path: &Path) -> Result<Self, StateError> {
+        let lost = |how| StateError::Lost { path: path.to_owned(), how };
+        let root = Self::open_root(path)?.ok_or_else(|| lost("missing"))?;
+        match check_owner(&root, path)? {
+            Found::State => Self::open_in(path, root),
+            Found::Empty => Err(lost("empty")),
+        }
+    }
+
+    /// `None`: there is none.
+    fn open_root(path: &Path) -> Result<Option<OwnedFd>, StateError> {
+        let fault = |errno| fault_of(path.to_owned(), "open", errno);
+        match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
+            Ok(root) => Ok(Some(root)),
+            Err(Errno::NOENT) => Ok(None),
+            // Closed to this user: whose it is can be seen all the same.
+            Err(Errno::ACCESS) => Err(other_owner(path).unwrap_or_else(|| fault(Errno::ACCESS))),
+            Err(errno) => Err(fault(errno)),
+        }
+    }
+
+    fn open_in(path: &Path, root: OwnedFd) -> Result<Self, StateError> {
         let fault = |name: &str, action| {
             let path = path.join(name);
             move |source| fault_of(path, action, source)
         };
-        let root = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
-            Ok(root) => root,
-            Err(Errno::NOENT) => {
-                std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))
-                    .map_err(|error| fault("", "create")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-                own_directory(rustix::fs::CWD, path).map_err(fault("", "create"))?
-            }
-            // Closed to this user: whose it is can be seen all the same.
-            Err(Errno::ACCESS) => return Err(other_owner(path).unwrap_or_else(|| fault("", "open")(Errno::ACCESS))),
-            Err(errno) => return Err(fault("", "open")(errno)),
-        };
-        check_owner(&root, path)?;
         let table = own_directory(&root, Path::new("rmt")).map_err(fault("rmt", "open"))?;
         // LMDB opens them by their path, and follows links. Not opened here: a close would drop the locks that LMDB holds in this process.
         for name in ["data.mdb", "lock.mdb", COMMITTED, PENDING] {
@@ -343,7 +384,7 @@ mod tests {
     #[test]
     fn drained_servers_are_kept() {
         let directory = tempfile::tempdir().unwrap();
-        let state = StateDirectory::open(directory.path()).unwrap();
+        let state = StateDirectory::make(directory.path()).unwrap();
         assert_eq!(state.drained().unwrap(), [""; 0]);
         state.keep_drained(&["s0", "h1"]).unwrap();
         assert_eq!(StateDirectory::open(directory.path()).unwrap().drained().unwrap(), ["s0", "h1"]);
@@ -358,10 +399,33 @@ mod tests {
         );
     }
 
+    /// Beside a mount point that nothing is mounted on, a cluster without its files began.
+    #[test]
+    fn a_state_directory_that_is_missing_or_empty_is_refused_and_not_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mount/state");
+        for how in ["missing", "empty"] {
+            let said = StateDirectory::open(&path).unwrap_err().to_string();
+            assert!(said.contains(&format!("{} is {how}", path.display())) && said.contains("not mounted"), "{said}");
+            assert!(said.contains("`stripewise check --repair`"), "{said}");
+            assert_eq!(path.parent().unwrap().exists(), how == "empty");
+            std::fs::create_dir_all(&path).unwrap();
+        }
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+        StateDirectory::make(&path).unwrap();
+        StateDirectory::open(&path).unwrap();
+        let hosts = Cluster {
+            coordinator: Some(stripewise_layout::Coordinator::in_etcd(vec!["http://localhost:2379".to_owned()])),
+            ..Cluster::new("c", directory.path().join("host"), stripewise_layout::ByteCount(4096), Vec::new())
+        };
+        StateDirectory::of(&hosts).unwrap();
+        assert!(hosts.state.join("rmt").is_dir(), "each host makes its own");
+    }
+
     #[test]
     fn one_holds_the_lock_and_the_next_gets_it() {
         let directory = tempfile::tempdir().unwrap();
-        let state = StateDirectory::open(directory.path()).unwrap();
+        let state = StateDirectory::make(directory.path()).unwrap();
         let lock = state.try_lock().unwrap().unwrap();
         let other = StateDirectory::open(directory.path()).unwrap();
         assert!(other.try_lock().unwrap().is_none());

@@ -70,7 +70,7 @@ pub(crate) struct AppliedPlans {
 }
 
 fn directory(cluster: &Cluster) -> Result<OwnDirectory> {
-    Ok(StateDirectory::open(&cluster.state)?.directory(DIRECTORY)?)
+    Ok(StateDirectory::of(cluster)?.directory(DIRECTORY)?)
 }
 
 /// Keeps `plan`; a later one for the same programs, processes and files replaces it. Its files are expected at the broker.

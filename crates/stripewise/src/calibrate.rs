@@ -255,7 +255,7 @@ fn shared_servers(cluster: &Cluster, measured: &mut [Measured]) -> Result<Vec<Ca
 
 /// The emulated servers' clocks: those of the running broker, or new ones that the next broker will take over.
 fn open_stations(cluster: &Cluster) -> Result<Stations> {
-    let state = StateDirectory::open(&cluster.state)?;
+    let state = StateDirectory::of(cluster)?;
     let file = Stations::establish_at(state.run(), "stations", cluster.servers.len())?;
     Ok(Stations::open(file, cluster.servers.len())?)
 }

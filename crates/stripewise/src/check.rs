@@ -6,6 +6,7 @@ use serde::Serialize;
 use stripewise_broker::{Broker, BrokerError};
 use stripewise_layout::Cluster;
 use stripewise_store::protocol::{Admin, Finding, Reply};
+use stripewise_store::state::StateError;
 use thiserror::Error;
 
 /// Why a cluster cannot be checked.
@@ -38,7 +39,7 @@ impl Checked {
 }
 
 /// Checks the cluster. With `repair`, stubs are restored, what belongs to no file is freed, and a
-/// damaged mapping table is rebuilt from the servers; then nothing else is repaired.
+/// damaged mapping table, or a lost state directory, is rebuilt from the servers; then nothing else is repaired.
 ///
 /// # Errors
 ///
@@ -46,7 +47,10 @@ impl Checked {
 pub fn check(session: &Session, repair: bool) -> Result<Checked, CheckError> {
     // Before any broker: none starts over a damaged table.
     let cluster = session.cluster()?;
-    let damages = Broker::table_damages(&cluster)?;
+    let damages = match Broker::table_damages(&cluster) {
+        Err(BrokerError::State(error @ StateError::Lost { .. })) if repair => vec![error.to_string()],
+        damages => damages?,
+    };
     if !damages.is_empty() && !repair {
         return Ok(Checked { findings: damages.into_iter().map(damaged).collect() });
     }

@@ -329,7 +329,7 @@ fn prepare(cluster: &Cluster, made: &mut Made) -> Result<()> {
     }
     // Only this user may pass through it.
     made.directory(&cluster.state, 0o700)?;
-    StateDirectory::open(&cluster.state)?;
+    StateDirectory::make(&cluster.state)?;
     for server in emulated {
         made.directory(server.url.directory(), 0o777)?;
         server::check_writable(server)?;

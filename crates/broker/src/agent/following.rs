@@ -144,7 +144,7 @@ impl Seat {
     pub(super) fn follow(&self, reached: Reached) -> Result<Role, NotFollowed> {
         let Reached { master, ears, link } = reached;
         let begin = || -> Result<_, NotFollowed> {
-            let state = StateDirectory::open(&self.cluster.state).map_err(NotFollowed::yet)?;
+            let state = StateDirectory::of(&self.cluster).map_err(NotFollowed::yet)?;
             let listener = state.listen().map_err(NotFollowed::yet)?;
             let membership = Arc::new(Membership::of_follower(&self.candidate.name));
             let sharing = Sharing {

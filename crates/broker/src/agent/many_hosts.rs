@@ -176,7 +176,7 @@ impl World {
         };
         let servers = vec![server("a"), server("b")];
         let cluster = Cluster::new("many", root.path().join("state"), ByteCount(REGION.into()), servers);
-        let state = StateDirectory::open(&cluster.state).unwrap();
+        let state = StateDirectory::make(&cluster.state).unwrap();
         let lock = Arc::new(state.try_lock().unwrap().unwrap());
         let key_path = root.path().join("key");
         let key = ClusterKey::make(&key_path).unwrap();

@@ -40,7 +40,7 @@ fn cluster(etcd: &Etcd, root: &Path) -> Cluster {
 
 /// The agent of this host.
 fn start(cluster: &Cluster) -> Agent {
-    let lock = StateDirectory::open(&cluster.state).unwrap().try_lock().unwrap().unwrap();
+    let lock = StateDirectory::make(&cluster.state).unwrap().try_lock().unwrap().unwrap();
     let coordination = cluster.coordinator.as_ref().unwrap();
     Agent::start(cluster, coordination, Arc::new(lock), BrokerOptions::default()).unwrap()
 }
@@ -100,5 +100,5 @@ fn an_agent_that_is_to_end_between_two_roles_says_all_the_same_that_its_host_has
 
     drop(agent);
     assert!(hosts_in(table.as_ref()).unwrap().is_empty());
-    assert!(!StateDirectory::open(&cluster.state).unwrap().is_leaving());
+    assert!(!StateDirectory::make(&cluster.state).unwrap().is_leaving());
 }

@@ -83,7 +83,7 @@ impl World {
         let server = |name: &str| Server::new(name, ServerClass::Hdd, format!("rados://{name}").parse().unwrap());
         let servers = vec![server("hangs"), server("answers")];
         let cluster = Cluster::new("c", root.path().join("state"), ByteCount(1 << 20), servers);
-        let lock = Arc::new(StateDirectory::open(&cluster.state).unwrap().try_lock().unwrap().unwrap());
+        let lock = Arc::new(StateDirectory::make(&cluster.state).unwrap().try_lock().unwrap().unwrap());
         let key = root.path().join("key");
         ClusterKey::make(&key).unwrap();
         let servers = ["hangs", "answers"].map(MemoryServer::new);
@@ -127,7 +127,7 @@ impl World {
             under_way: Arc::clone(&self.under_way),
             agent: AgentIdentity::default(),
         };
-        let state = StateDirectory::open(&self.cluster.state).unwrap();
+        let state = StateDirectory::make(&self.cluster.state).unwrap();
         let context = Context::open(&self.cluster, state, Arc::clone(&self.lock), options, Some(sharing)).unwrap();
         Role { context: Arc::new(context), lanes: Arc::default() }
     }

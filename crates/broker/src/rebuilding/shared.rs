@@ -49,10 +49,11 @@ pub(super) fn damages(
         && let Some(lock) = state.try_lock()?
     {
         let mastership = stand(coordinator.as_ref(), state)?;
-        let holder = first_holder(&servers_of(cluster, (&Arc::new(lock), options), mastership.as_ref()));
+        let servers = servers_of(cluster, (&Arc::new(lock), options), mastership.as_ref());
+        let holder = first_holder(&servers, || name_of(cluster));
         mastership.resign()?;
         let lost = |(server, objects)| BrokerError::LostSharedTable { table: name_of(cluster), server, objects };
-        found.extend(holder.map(|holder| lost(holder).to_string()));
+        found.extend(holder?.map(|holder| lost(holder).to_string()));
     }
     Ok(found)
 }
@@ -122,7 +123,7 @@ fn restore(
 ) -> Result<Vec<String>, BrokerError> {
     let salvage = coordinator.salvage()?;
     let servers = servers_of(cluster, (lock, options), mastership);
-    let is_lost = salvage.present.is_empty() && first_holder(&servers).is_some();
+    let is_lost = salvage.present.is_empty() && first_holder(&servers, || name_of(cluster))?.is_some();
     if of_salvage(&salvage, cluster, state)?.is_empty() && !is_lost {
         return Ok(Vec::new());
     }

@@ -106,7 +106,7 @@ impl World {
         };
         let servers = vec![server("a"), server("b")];
         let cluster = Cluster::new("c", root.path().join("state"), ByteCount(REGION.into()), servers);
-        let state = StateDirectory::open(&cluster.state).unwrap();
+        let state = StateDirectory::make(&cluster.state).unwrap();
         let lock = Arc::new(state.try_lock().unwrap().unwrap());
         let key = root.path().join("key");
         ClusterKey::make(&key).unwrap();

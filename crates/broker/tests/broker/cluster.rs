@@ -17,7 +17,7 @@ use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::processes::Processes;
 use stripewise_store::shared::slots::Slots;
 use stripewise_store::state;
-use stripewise_store::state::HostIdentity;
+use stripewise_store::state::{HostIdentity, StateDirectory};
 
 pub const REGION: u64 = 64 << 10;
 pub const STRIPE: u32 = 4096;
@@ -58,6 +58,7 @@ impl Testbed {
         for server in &cluster.servers {
             directory::prepare(&cluster.id, &server.name, server.url.directory()).unwrap();
         }
+        StateDirectory::make(&cluster.state).unwrap();
         std::fs::create_dir(root.path().join("data")).unwrap();
         std::fs::write(root.path().join("cluster.toml"), cluster.to_toml()).unwrap();
         Self { root: root.path().to_owned(), directory: Some(root), cluster }

@@ -10,7 +10,7 @@ use stripewise_broker::{Broker, BrokerOptions, Started};
 use stripewise_layout::{ByteCount, Direction, RegionIndex, Server};
 use stripewise_store::protocol::{Admin, PROTOCOL_VERSION, Refusal, Reply, Request, ServerUsage};
 use stripewise_store::shared::slots::InFlight;
-use stripewise_store::state::HostIdentity;
+use stripewise_store::state::{HostIdentity, StateDirectory};
 use stripewise_store::stub::Stub;
 
 /// What is promised and held. Free space is left out: others on the machine change it.
@@ -365,11 +365,26 @@ fn a_lost_state_directory_is_an_error_and_orphans_nothing() {
     drop((broker, client));
     let (there, away) = (&testbed.cluster.state, testbed.root().join("away"));
     std::fs::rename(there, &away).unwrap();
-    let Err(error) = Broker::start(&testbed.cluster, BrokerOptions::default()) else { panic!("served") };
-    assert!(
-        error.to_string().contains("server hdd0 holds 1 objects") && error.to_string().contains("/state"),
-        "{error}"
-    );
+    let refused = |expected: &str| match Broker::start(&testbed.cluster, BrokerOptions::default()) {
+        Ok(_) => panic!("served"),
+        Err(error) => {
+            let said = error.to_string();
+            assert!(said.contains(expected) && said.contains("/state"), "{said}");
+        }
+    };
+    refused("is missing");
+    assert!(!there.exists());
+    // As an earlier version made it then.
+    StateDirectory::make(there).unwrap();
+    refused("server hdd0 holds 1 objects");
+    // All that anybody knows of objects is with servers that are not there.
+    for name in ["hdd0", "hdd1", "ssd0", "ssd1"] {
+        std::fs::rename(testbed.root().join(name), testbed.root().join(format!("{name}-away"))).unwrap();
+    }
+    refused("server hdd0");
+    for name in ["hdd0", "hdd1", "ssd0", "ssd1"] {
+        std::fs::rename(testbed.root().join(format!("{name}-away")), testbed.root().join(name)).unwrap();
+    }
     std::fs::remove_dir_all(there).unwrap();
     std::fs::rename(&away, there).unwrap();
     let _broker = testbed.start();

@@ -13,6 +13,7 @@ use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::file::StripedFile;
 use stripewise_store::protocol::{Admin, Request};
 use stripewise_store::server::{check_url, directory};
+use stripewise_store::state::StateDirectory;
 use stripewise_store::stub::{STUB_BYTES, Stub};
 
 pub(crate) struct World {
@@ -44,7 +45,9 @@ impl World {
     /// With a file system of its own for the state directory, of 8 MiB. None where this user may not mount.
     pub(crate) fn with_small_state(servers: usize) -> Option<Self> {
         let mut world = Self::new(servers);
-        world._small_state = Some(SmallState::mount(&world.root.join("state"))?);
+        let state = world.root.join("state");
+        world._small_state = Some(SmallState::mount(&state)?);
+        StateDirectory::make(&state).unwrap();
         Some(world)
     }
 
@@ -84,7 +87,7 @@ impl World {
             let url = url(directory.to_str().unwrap());
             text += &format!("[[server]]\nname = \"s{number}\"\nclass = \"{class}\"\nurl = \"{url}\"\n");
         }
-        std::fs::create_dir_all(root.join("state")).unwrap();
+        StateDirectory::make(&root.join("state")).unwrap();
         std::fs::create_dir_all(root.join("files")).unwrap();
         std::fs::write(root.join("cluster.toml"), text).unwrap();
         Self { root, _small_state: None, _keep: Some(keep) }

@@ -6,6 +6,7 @@ use stripewise_layout::{ByteCount, Cluster, Layout, Placement, Server, ServerCla
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::protocol::{Admin, Reply, Request};
 use stripewise_store::server::directory;
+use stripewise_store::state::StateDirectory;
 
 /// Small, so that small files cross regions.
 pub const REGION_BYTES: u64 = 64 << 10;
@@ -45,6 +46,7 @@ impl Bed {
         ];
         let state = root.join("state");
         let cluster = Cluster::new("c0ffee", state.clone(), ByteCount(region_bytes), servers);
+        StateDirectory::make(&state).unwrap();
         let broker = match Broker::start(&cluster, options).unwrap() {
             Started::Serving(handle) => handle,
             Started::AlreadyRunning { process } => panic!("a broker runs already: {process:?}"),

@@ -69,7 +69,7 @@ impl StandIn {
 
     fn start_in(mode: FragmentMode, cluster: &str, urls: &[&str], size_bytes: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let state = StateDirectory::open(&directory.path().join("state")).unwrap();
+        let state = StateDirectory::make(&directory.path().join("state")).unwrap();
         let listener = state.listen().unwrap();
         let processes = std::fs::File::create_new(directory.path().join("state/run/processes")).unwrap();
         let (block, extent, slots) = (memory(), memory(), memory());

@@ -75,6 +75,18 @@ pub enum StateError {
         /// Its permission bits.
         mode: u32,
     },
+    /// The directory that `init` made is not there, or holds nothing.
+    #[error(
+        "the state directory {} is {how}, but `stripewise init` made it: its file system is not mounted, or the directory was moved or removed. Mount it, or correct `state` in cluster.toml; \
+         nothing was made there. If it is lost for good, `stripewise check --repair` makes it again from what the servers hold",
+        path.display()
+    )]
+    Lost {
+        /// The state directory.
+        path: PathBuf,
+        /// `missing` or `empty`.
+        how: &'static str,
+    },
     /// The directory holds other things; probably `state` in cluster.toml is wrong.
     #[error("{} is no state directory: it holds other things; correct `state` in cluster.toml, or name an empty directory", path.display())]
     NotState {

@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_second_host_is_refused_and_the_first_is_named() {
         let directory = tempfile::tempdir().unwrap();
-        let state = StateDirectory::open(&directory.path().join("state")).unwrap();
+        let state = StateDirectory::make(&directory.path().join("state")).unwrap();
         state.claim_for(&host("alpha", 1)).unwrap();
         state.claim_for(&host("alpha", 2)).unwrap();
         state.claim_for(&host("renamed-in-the-same-boot", 2)).unwrap();

@@ -135,8 +135,15 @@ pub(super) fn other_owner(path: &Path) -> Option<StateError> {
     (owner != caller).then(|| StateError::OtherOwner { path: path.to_owned(), owner, caller })
 }
 
+/// What a directory is that may become a state directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    State,
+    Empty,
+}
+
 /// That `root` is this user's alone to write, and a state directory or empty.
-pub(super) fn check_owner(root: &OwnedFd, path: &Path) -> Result<(), StateError> {
+pub(super) fn check_owner(root: &OwnedFd, path: &Path) -> Result<Found, StateError> {
     let fault = |source| StateError::Os { path: path.to_owned(), action: "look at it", source };
     let found = rustix::fs::fstat(root).map_err(fault)?;
     let caller = rustix::process::geteuid().as_raw();
@@ -150,15 +157,15 @@ pub(super) fn check_owner(root: &OwnedFd, path: &Path) -> Result<(), StateError>
     let known = |name: &str| rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
     let is_known = || [LOCK, "rmt", HOST].into_iter().any(known);
     if is_known() {
-        return Ok(());
+        return Ok(Found::State);
     }
     let mut others = rustix::fs::Dir::read_from(root).map_err(fault)?;
     match others
         .find(|entry| entry.as_ref().map_or(true, |entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")))
     {
-        None => Ok(()),
+        None => Ok(Found::Empty),
         // Another process that makes the state directory right now may have begun since.
-        Some(_) if is_known() => Ok(()),
+        Some(_) if is_known() => Ok(Found::State),
         Some(_) => Err(StateError::NotState { path: path.to_owned() }),
     }
 }

@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn a_state_directory_keeps_its_id_and_no_other_has_it() {
         let directory = tempfile::tempdir().unwrap();
-        let open = |name: &str| StateDirectory::open(&directory.path().join(name)).unwrap();
+        let open = |name: &str| StateDirectory::make(&directory.path().join(name)).unwrap();
         let id = open("a").run_id().unwrap();
         assert_eq!(open("a").run_id().unwrap(), id);
         assert_ne!(open("b").run_id().unwrap(), id);

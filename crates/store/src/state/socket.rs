@@ -84,7 +84,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("d".repeat(120)).join("e".repeat(120));
-        let state = StateDirectory::open(&path).unwrap();
+        let state = StateDirectory::make(&path).unwrap();
         assert!(matches!(connect(&path), Err(StateError::NoBroker { .. })));
         let listener = state.listen().unwrap();
         let client = connect(&path).unwrap();

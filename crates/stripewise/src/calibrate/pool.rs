@@ -42,7 +42,7 @@ impl PoolsLock {
         if !cluster.servers.iter().any(|server| is_by_agent(&server.url)) {
             return Ok(Self { _file: None, interrupt });
         }
-        let state = StateDirectory::open(&cluster.state)?;
+        let state = StateDirectory::of(cluster)?;
         let file = File::from(state.open_file(LOCK, OFlags::RDWR | OFlags::CREATE)?);
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _file: Some(file), interrupt }),

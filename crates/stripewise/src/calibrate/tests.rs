@@ -13,6 +13,7 @@ fn cluster(directory: &Path, urls: &[(String, &str)]) -> Cluster {
         let url = format!("{scheme}://{}{query}", path.display());
         text += &format!("[[server]]\nname = \"s{number}\"\nclass = \"{class}\"\nurl = \"{url}\"\n");
     }
+    StateDirectory::make(&directory.join("state")).unwrap();
     Cluster::parse(&text, &directory.join("cluster.toml")).unwrap()
 }
 

@@ -84,6 +84,7 @@ mod tests {
     #[test]
     fn over_the_network_only_the_token_and_a_loopback_name_get_an_answer() {
         let directory = tempfile::tempdir().unwrap();
+        StateDirectory::make(directory.path()).unwrap();
         let token = Token::of(directory.path()).unwrap();
         assert_eq!(Token::of(directory.path()).unwrap().0, token.0, "it stays");
         let mode = std::fs::metadata(Token::path_of(directory.path())).unwrap().permissions();

@@ -29,8 +29,7 @@ pub(super) struct Taken {
 impl DaemonLock {
     /// Takes the cluster's lock; an error that names the process that holds it.
     pub(super) fn take(cluster: &Cluster) -> Result<Taken> {
-        // Makes the directory if this is the first command.
-        let state = StateDirectory::open(&cluster.state)?;
+        let state = StateDirectory::of(cluster)?;
         let path = cluster.state.join(NAME);
         let mut file = File::from(state.open_file(NAME, OFlags::RDWR | OFlags::CREATE)?);
         let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);

@@ -50,7 +50,7 @@ impl Seat {
     }
 
     fn serve(&self, membership: Membership, options: BrokerOptions) -> BrokerHandle {
-        let state = StateDirectory::open(&self.cluster.state).unwrap();
+        let state = StateDirectory::make(&self.cluster.state).unwrap();
         let lock = Arc::new(state.try_lock().unwrap().unwrap());
         let counts = Arc::new(AgentCounts::new(1, Arc::default()));
         let sharing = Sharing {

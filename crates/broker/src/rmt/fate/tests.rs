@@ -160,7 +160,7 @@ fn serve(root: &Path, store: &Arc<Unlucky>, options: BrokerOptions) -> BrokerHan
     let server = |name: &str| Server::new(name, ServerClass::Hdd, ServerUrl::new("file", root.join(name)));
     let servers = SERVERS.map(server).to_vec();
     let cluster = Cluster::new("c", root.join("state"), ByteCount(REGION.into()), servers);
-    let state = StateDirectory::open(&cluster.state).unwrap();
+    let state = StateDirectory::make(&cluster.state).unwrap();
     let lock = Arc::new(state.try_lock().unwrap().unwrap());
     let counts = Arc::new(AgentCounts::new(2, Arc::default()));
     let sharing = Sharing {

@@ -101,7 +101,7 @@ impl World {
         let mut coordination = Coordinator::in_etcd(Vec::new());
         coordination.host_timeout_s = HOST_TIMEOUT_S;
         cluster.coordinator = Some(coordination);
-        let state = StateDirectory::open(&cluster.state).unwrap();
+        let state = StateDirectory::make(&cluster.state).unwrap();
         let lock = Arc::new(state.try_lock().unwrap().unwrap());
         let key = root.path().join("key");
         ClusterKey::make(&key).unwrap();
