@@ -5,6 +5,7 @@
 //! complete.
 
 mod ceph;
+mod places;
 mod server;
 
 pub use ceph::{CephError, CephFindings, CephOptions, NamedClass};
@@ -23,6 +24,7 @@ use stripewise_broker::rados::{RadosCoordinator, RadosOptions, RadosTableError};
 use stripewise_device::UnknownName;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::{ByteCount, Cluster, Coordinator, Server, output};
+use stripewise_store::server::directory::Prepared;
 use stripewise_store::server::emulated::is_emulated;
 use stripewise_store::server::{ServerError, directory, is_by_agent};
 use stripewise_store::state::{StateDirectory, StateError};
@@ -98,6 +100,28 @@ pub enum InitError {
         server: String,
         /// Its directory.
         directory: PathBuf,
+    },
+    /// Two servers are one directory, by whatever paths.
+    #[error("servers `{first}` and `{second}` share {}, by different paths; give each a directory of its own", directory.display())]
+    OneDirectory {
+        /// Name of the one server.
+        first: String,
+        /// Name of the other.
+        second: String,
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// A server lies in the directory of something else.
+    #[error("server `{server}`: {} lies in {outer}, {}; name a directory next to it", directory.display(), outside.display())]
+    Inside {
+        /// Name of the server.
+        server: String,
+        /// Its directory.
+        directory: PathBuf,
+        /// What it lies in, with its article.
+        outer: String,
+        /// The directory of that.
+        outside: PathBuf,
     },
     /// The directory of a server takes nothing.
     #[error("server `{server}`: {} is not writable ({source}); change its mode or owner", directory.display())]
@@ -283,6 +307,7 @@ fn new_id() -> Result<String> {
 struct Made {
     directories: Vec<PathBuf>,
     files: Vec<PathBuf>,
+    servers: Vec<Prepared>,
 }
 
 impl Made {
@@ -302,11 +327,13 @@ impl Made {
     fn keep(mut self) {
         self.files.clear();
         self.directories.clear();
+        self.servers.clear();
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
+        self.servers.drain(..).rev().for_each(Prepared::undo);
         for file in &self.files {
             let _ = std::fs::remove_file(file);
         }
@@ -324,11 +351,15 @@ fn prepare(cluster: &Cluster, made: &mut Made) -> Result<()> {
     for server in real {
         server::check_directory(server)?;
     }
+    places::check(&in_directories, &cluster.state)?;
     if std::fs::read_dir(&cluster.state).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(InitError::StateTaken { state: cluster.state.clone() });
     }
     // Only this user may pass through it.
     made.directory(&cluster.state, 0o700)?;
+    // Where the directory was there, empty.
+    made.directories.extend(["rmt", "run"].map(|name| cluster.state.join(name)));
+    made.files.push(cluster.state.join("log"));
     StateDirectory::make(&cluster.state)?;
     for server in emulated {
         made.directory(server.url.directory(), 0o777)?;
@@ -336,7 +367,7 @@ fn prepare(cluster: &Cluster, made: &mut Made) -> Result<()> {
     }
     // Markers come last: only they show that a directory belongs to this cluster.
     for server in in_directories {
-        directory::prepare(&cluster.id, &server.name, server.url.directory())?;
+        made.servers.push(directory::prepare(&cluster.id, &server.name, server.url.directory())?);
     }
     for server in by_agent {
         agent_servers::prepare(&cluster.id, &server.name, &server.url)?;

@@ -1,10 +1,54 @@
 //! `stripewise init` that fails, and a cluster whose directories are not where it was made.
 
 use crate::support::{Place, preload};
+use std::os::unix::fs::symlink;
 
 fn entries(place: &Place, name: &str) -> Vec<String> {
     let found = std::fs::read_dir(place.path(name)).unwrap();
     found.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// The marks that it had made on other servers stood in the way of the next.
+#[test]
+fn an_init_that_fails_can_be_repeated() {
+    let place = Place::with_cluster();
+    for name in ["n0", "n1", "empty"] {
+        std::fs::create_dir(place.path(name)).unwrap();
+    }
+    for state in ["new", "empty"] {
+        let words = ["-C", "new.toml", "init", "--state", state, "--server", "a=hdd:n0", "--server", "b=ssd:h0"];
+        let said = place.say(&words);
+        assert!(said.status == 2 && said.err.contains("belongs to another server"), "{}", said.err);
+        assert_eq!(entries(&place, "n0"), [""; 0]);
+        assert!(!place.path("new").exists() && entries(&place, "empty").is_empty());
+    }
+    place.done(&["-C", "new.toml", "init", "--state", "empty", "--server", "a=hdd:n0", "--server", "b=ssd:n1"]);
+    place.done(&["-C", "new.toml", "ls"]);
+    assert!(place.path("h0/stripewise-server").exists(), "of the other cluster");
+}
+
+#[test]
+fn servers_that_share_a_directory_by_whatever_path_are_refused() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("n0/in")).unwrap();
+    std::fs::create_dir_all(place.path("state")).unwrap();
+    symlink(place.path("n0"), place.path("link")).unwrap();
+    for (first, second, expected) in [
+        ("n0", "n0/../n0", "servers `a` and `b` share HERE/n0"),
+        ("n0", "link", "servers `a` and `b` share HERE/n0"),
+        ("n0", "link/in", "server `b`: HERE/link/in lies in the directory of server `a`, HERE/n0"),
+        ("n0/in", "link", "server `a`: HERE/n0/in lies in the directory of server `b`, HERE/link"),
+        ("n0", "state", "server `b`: HERE/state lies in the state directory, HERE/state"),
+    ] {
+        let (first, second) = (format!("a=hdd:{first}"), format!("b=ssd:{second}"));
+        let said = place.say(&["init", "--state", "state", "--server", &first, "--server", &second]);
+        assert!(said.status == 2 && said.err.contains(expected), "`{expected}` is not in: {}", said.err);
+        assert_eq!((entries(&place, "n0"), entries(&place, "state")), (vec!["in".to_owned()], Vec::new()));
+    }
+    let words = ["init", "--emulated", "2xnvme", "--emulated-dir", "state/emulated", "--state", "state"];
+    let said = place.say(&words);
+    assert!(said.status == 2 && said.err.contains("lies in the state directory"), "{}", said.err);
+    place.done(&["init", "--state", "state", "--server", "a=hdd:n0"]);
 }
 
 /// An empty cluster began beside the mount point, and redirected programs wrote what was missing later.

@@ -15,7 +15,7 @@ mod descriptions;
 mod marker;
 mod objects;
 
-pub use marker::{MARKER, prepare};
+pub use marker::{MARKER, Prepared, prepare};
 
 use super::calls::perform_in_turn;
 use super::{

@@ -3,7 +3,7 @@
 use super::{DirectoryServer, ROOT, ServerError, make_directory};
 use crate::entry::{create_own_at, open_regular_at};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::PoisonError;
@@ -19,14 +19,30 @@ pub(super) enum MarkerFault {
     Other(ServerError),
 }
 
+/// What [`prepare`] made in a directory that it found.
+#[derive(Debug)]
+pub struct Prepared {
+    root: OwnedFd,
+    made: Vec<(&'static str, AtFlags)>,
+}
+
+impl Prepared {
+    /// Removes it again; a directory that holds objects by now stays.
+    pub fn undo(self) {
+        for (name, how) in self.made.iter().rev() {
+            let _ = rustix::fs::unlinkat(&self.root, *name, *how);
+        }
+    }
+}
+
 /// Makes `directory`, which must exist, the server `name` of cluster `cluster`: writes the marker and makes the directory of objects. Doing it
 /// again changes nothing; a directory of another cluster or server is refused.
 ///
 /// # Errors
 ///
 /// [`ServerError::Unusable`] if `directory` is none, cannot be written, or belongs to another
-/// cluster or server; otherwise [`ServerError::Os`].
-pub fn prepare(cluster: &str, name: &str, directory: &Path) -> Result<(), ServerError> {
+/// cluster or server; otherwise [`ServerError::Os`]. Nothing was made then.
+pub fn prepare(cluster: &str, name: &str, directory: &Path) -> Result<Prepared, ServerError> {
     let server = DirectoryServer::new(cluster, name, directory);
     let root = rustix::fs::open(directory, ROOT, Mode::empty()).map_err(|errno| match errno {
         Errno::NOENT | Errno::NOTDIR => server.unusable(format!(
@@ -35,29 +51,49 @@ pub fn prepare(cluster: &str, name: &str, directory: &Path) -> Result<(), Server
         )),
         errno => server.fault("opening the server directory", errno),
     })?;
-    match server.check_marker(&root) {
+    let mut prepared = Prepared { root, made: Vec::new() };
+    match make_parts(&server, &mut prepared) {
+        Ok(()) => Ok(prepared),
+        Err(error) => {
+            prepared.undo();
+            Err(error)
+        }
+    }
+}
+
+fn make_parts(server: &DirectoryServer, Prepared { root, made }: &mut Prepared) -> Result<(), ServerError> {
+    match server.check_marker(root) {
         Ok(()) => {}
         Err(MarkerFault::Absent) => {
-            let text = format!("{FIRST_LINE}\ncluster {cluster}\nserver {name}\n");
-            write_new(&root, MARKER, text.as_bytes()).map_err(|errno| server.not_writable(errno))?;
+            let text = format!("{FIRST_LINE}\ncluster {}\nserver {}\n", server.cluster, server.name);
+            write_new(root, MARKER, text.as_bytes()).map_err(|errno| server.not_writable(errno))?;
+            made.push((MARKER, AtFlags::empty()));
         }
         Err(MarkerFault::Other(error)) => return Err(error),
     }
-    make_directory(&root, OBJECTS).map_err(|errno| server.not_writable(errno))?;
-    rustix::fs::fsync(&root).map_err(|errno| server.fault("making the marker durable", errno))
+    if rustix::fs::statat(&*root, OBJECTS, AtFlags::SYMLINK_NOFOLLOW).is_err() {
+        made.push((OBJECTS, AtFlags::REMOVEDIR));
+    }
+    make_directory(&*root, OBJECTS).map_err(|errno| server.not_writable(errno))?;
+    rustix::fs::fsync(&*root).map_err(|errno| server.fault("making the marker durable", errno))
 }
 
 /// Completes before it appears: a marker is whole or absent.
 fn write_new(root: &OwnedFd, name: &str, bytes: &[u8]) -> rustix::io::Result<()> {
     let temporary = format!(".{name}.new");
     let file = create_own_at(root, temporary.as_ref())?;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        rest = &rest[rustix::io::write(&file, rest)?..];
-    }
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
-    rustix::fs::fsync(&file)?;
-    rustix::fs::renameat(root, &temporary, root, name)
+    let write = || {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            rest = &rest[rustix::io::write(&file, rest)?..];
+        }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
+        rustix::fs::fsync(&file)?;
+        rustix::fs::renameat(root, &temporary, root, name)
+    };
+    write().inspect_err(|_| {
+        let _ = rustix::fs::unlinkat(root, &temporary, AtFlags::empty());
+    })
 }
 
 impl DirectoryServer {
