@@ -9,7 +9,8 @@ use crate::log::Log;
 use crate::lost_files::LostFiles;
 use crate::membership::Membership;
 use crate::others::Others;
-use crate::rmt::{ClusterRecord, MappingStore, Table, let_devices_differ};
+use crate::rmt::{MappingStore, Table, let_devices_differ};
+use crate::table::Opener;
 use crate::under_way::UnderWay;
 use crate::{BrokerError, BrokerOptions, StepHook, guard, table};
 use rustix::fd::OwnedFd;
@@ -120,10 +121,12 @@ impl Context {
                 None => table,
             })?,
         };
-        table.belong_to(&ClusterRecord {
-            id: cluster.id.clone(),
-            servers: cluster.servers.iter().map(|server| server.name.clone()).collect(),
-        })?;
+        let opener = match (&agent, &others) {
+            (None, _) => Opener::Alone,
+            (Some(_), None) => Opener::Follower,
+            (Some(_), Some(_)) => Opener::Master(&host.name),
+        };
+        table::belong_to(&table, cluster, opener, (&state, &log, processes))?;
         let costs = |measured: &[Option<RequestCost>]| {
             let measured = |number: usize| measured.get(number).copied().flatten();
             let servers = cluster.servers.iter().enumerate();

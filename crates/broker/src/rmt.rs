@@ -59,6 +59,7 @@
 //! two differ.
 
 mod audit;
+mod belonging;
 mod fate;
 mod fragments;
 mod head;
@@ -81,6 +82,7 @@ mod witness;
 pub use name_changes::{Caller, Mover, NameChange, Place, Victim};
 
 pub use audit::{Audit, rewritten};
+pub(crate) use belonging::Forgetting;
 pub(crate) use fate::{Fate, fate_of};
 pub(crate) use head::earlier_version;
 pub(crate) use hosts::{
@@ -142,6 +144,10 @@ pub enum RmtError {
         "cluster.toml lists the servers {listed}, but files were placed on {known}, in this order; list these first and new servers after them"
     )]
     Servers { listed: String, known: String },
+    #[error(
+        "cluster.toml lists the servers {listed}, but the mapping table knows {known}, in this order, and {what}. List these first and new servers after them; {remedy}"
+    )]
+    ServerInUse { listed: String, known: String, what: String, remedy: String },
     #[error("the mapping table was changed by another while this change was made")]
     Conflict,
     /// Of an engine that hosts share.
@@ -339,23 +345,6 @@ impl Table {
     /// Number of the last transaction.
     pub fn transactions(&self) -> Result<u64, RmtError> {
         Ok(head::Head::read(self.store.as_ref())?.transactions())
-    }
-
-    /// Makes sure that the table is this cluster's; servers may have been added behind those known.
-    pub fn belong_to(&self, cluster: &ClusterRecord) -> Result<(), RmtError> {
-        let known: Option<ClusterRecord> = self.get(b"c")?;
-        if let Some(known) = &known {
-            if known.id != cluster.id {
-                return Err(RmtError::OtherCluster { found: known.id.clone(), expected: cluster.id.clone() });
-            }
-            if !cluster.servers.starts_with(&known.servers) {
-                return Err(RmtError::Servers { listed: cluster.servers.join(", "), known: known.servers.join(", ") });
-            }
-        }
-        match known.as_ref() == Some(cluster) {
-            true => Ok(()),
-            false => self.set(b"c".to_vec(), Some(encode(cluster))),
-        }
     }
 
     fn set(&self, key: Vec<u8>, record: Option<Vec<u8>>) -> Result<(), RmtError> {

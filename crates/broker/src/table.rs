@@ -9,7 +9,10 @@ use crate::BrokerError;
 use crate::engine;
 use crate::log::{Log, note};
 use crate::rmt::lmdb::LmdbStore;
-use crate::rmt::{Audit, Entries, GOOD_COPY, MappingStore, RmtError, Table, earlier_version, noted_in};
+use crate::rmt::{
+    Audit, ClusterRecord, Entries, Forgetting, GOOD_COPY, KnownHosts, MappingStore, RmtError, Table, drained_in,
+    earlier_version, noted_in,
+};
 use std::path::Path;
 use stripewise_layout::Cluster;
 use stripewise_store::server::ObjectStore;
@@ -74,6 +77,58 @@ pub(crate) fn open(
     let table = Table::new(store)?.witnessed_in(&directory)?;
     keep_good_copy(&table, state, log);
     Ok(table)
+}
+
+/// Who opens a table.
+#[derive(Clone, Copy)]
+pub(crate) enum Opener<'a> {
+    /// The broker of a cluster of one host.
+    Alone,
+    /// The master of a cluster of many, which has this name.
+    Master(&'a str),
+    Follower,
+}
+
+/// Makes sure that the table is the cluster's, and has it mean the servers of cluster.toml: those that were added at the end, and no more those that were taken
+/// out there and that nothing means.
+pub(crate) fn belong_to(
+    table: &Table,
+    cluster: &Cluster,
+    opener: Opener<'_>,
+    (state, log, processes): (&StateDirectory, &Log, &Processes),
+) -> Result<(), BrokerError> {
+    let servers = cluster.servers.iter().map(|server| server.name.clone()).collect();
+    let drained = match (table.belong_to(&ClusterRecord { id: cluster.id.clone(), servers }), opener) {
+        (Err(RmtError::Servers { .. }), Opener::Alone) => state.drained()?,
+        (Err(RmtError::Servers { .. }), Opener::Master(_)) => drained_in(table)?,
+        (belongs, _) => return Ok(belongs?),
+    };
+    let forgetting = Forgetting::of(table, cluster, &drained)?;
+    // Programs and hosts know servers by their numbers, and go on when another serves them.
+    let user = match (processes.any_living(), opener) {
+        (Some(process), _) => {
+            Some((format!("process {process}"), "end it first, then the last can be taken out".into()))
+        }
+        (None, Opener::Master(own)) => {
+            let others = KnownHosts(table).all()?.into_iter().find(|host| host != own);
+            let remedy =
+                |host: &String| format!("`stripewise host forget {host}` first, then the last can be taken out");
+            others.map(|host| (format!("host {host}"), remedy(&host)))
+        }
+        (None, _) => None,
+    };
+    if let Some((user, remedy)) = user {
+        return Err(forgetting.refusal(format!("{user} knows them so"), remedy).into());
+    }
+    let names = forgetting.commit(table)?;
+    note!(log, info, servers = names.join(", "), "servers were taken out of the mapping table");
+    if let Opener::Alone = opener {
+        let left: Vec<&str> = drained.iter().filter(|name| !names.contains(name)).map(String::as_str).collect();
+        state.keep_drained(&left)?;
+        // The one before it would mean them again.
+        keep_good_copy(table, state, log);
+    }
+    Ok(())
 }
 
 /// Replaces the last good copy, unless nothing was changed since. What fails is noted: the copy before it stays.

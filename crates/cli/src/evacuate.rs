@@ -17,7 +17,7 @@ const JSON_NAME: &str = "drain";
 ///
 /// Programs read and write meanwhile. Every layout is used without the server, its other stripes as they are; where it lay alone, the other servers of
 /// its class take its place, or all others. The server stays drained until `--undo`: leave it in cluster.toml, since servers are known by their
-/// order. The command was named `drain`, which still works.
+/// order, unless it is the last one there. The command was named `drain`, which still works.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use super::keys::name_key;
 use super::records::{HostRecord, KeyRecord, encode};
-use super::{MappingStore, RmtError, SCAN, Table, decode};
+use super::{Changes, MappingStore, RmtError, SCAN, Table, decode};
 use crate::agent_identity::AgentIdentity;
 
 const HOSTS: &[u8] = b"a";
@@ -158,6 +158,12 @@ pub(crate) fn drained_in(table: &Table) -> Result<Vec<String>, RmtError> {
 /// Notes, durably, that a server is being emptied, or that it is not any more.
 pub(crate) fn note_drained(table: &Table, server: &str, is_drained: bool) -> Result<(), RmtError> {
     note(table, DRAINED, server, is_drained)
+}
+
+/// Of a server that is not the cluster's any more.
+pub(super) fn no_longer_drained(changes: &mut Changes, server: &str) -> Result<(), RmtError> {
+    changes.set(name_key(DRAINED, server)?, None);
+    Ok(())
 }
 
 /// Hosts that may have files open by another table are expected in this one, those that were shut out are to be told, and servers are emptied as there.

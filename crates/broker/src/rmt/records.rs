@@ -314,6 +314,32 @@ impl From<PlacementRecord> for Placement {
     }
 }
 
+/// Layouts that take the places of others.
+pub(super) type Relaid<T> = Result<Option<T>, ServerId>;
+
+impl PlacementRecord {
+    /// With other layouts in the places of those that change; `None`: all stay.
+    pub(super) fn relaid(mut self, relaid: impl Fn(&Layout) -> Relaid<Layout>) -> Relaid<Self> {
+        let changed = relay_all(self.layouts.iter_mut(), relaid)?;
+        Ok(changed.then_some(self))
+    }
+}
+
+/// Whether any was changed.
+fn relay_all<'l>(
+    layouts: impl Iterator<Item = &'l mut Layout>,
+    relaid: impl Fn(&Layout) -> Relaid<Layout>,
+) -> Result<bool, ServerId> {
+    let mut changed = false;
+    for layout in layouts {
+        if let Some(other) = relaid(layout)? {
+            *layout = other;
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
 /// Objects that belong to no region.
 #[derive(Encode, Decode)]
 #[cbor(map)]
@@ -348,6 +374,12 @@ impl WantedRecord {
     pub(super) fn new(wanted: impl IntoIterator<Item = WantedReplicas>) -> Self {
         let record = |WantedReplicas { first, regions, layout }| ReplicasRecord { first, regions, layout };
         Self { replicas: wanted.into_iter().map(record).collect() }
+    }
+
+    /// See [`PlacementRecord::relaid`].
+    pub(super) fn relaid(mut self, relaid: impl Fn(&Layout) -> Relaid<Layout>) -> Relaid<Self> {
+        let changed = relay_all(self.replicas.iter_mut().map(|replicas| &mut replicas.layout), relaid)?;
+        Ok(changed.then_some(self))
     }
 
     pub(super) fn into_wanted(self) -> Vec<WantedReplicas> {

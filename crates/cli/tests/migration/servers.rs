@@ -154,3 +154,60 @@ fn the_daemon_keeps_room_free_and_what_benefits_least_leaves() {
     assert!(data_of(&place) == data);
     assert_eq!(daemon.end("-TERM"), (Some(0), Vec::new()), "and that was enough");
 }
+
+fn list_servers(place: &Place, change: impl Fn(Vec<String>) -> Vec<String>) {
+    let toml = String::from_utf8(place.read("cluster.toml")).unwrap();
+    let parts: Vec<String> = toml.split("[[server]]").map(str::to_owned).collect();
+    place.write("cluster.toml", change(parts).join("[[server]]").as_bytes());
+}
+
+/// One that was listed once, be it by a slip, had to stay for ever.
+#[test]
+fn the_last_servers_can_be_taken_out_once_nothing_names_them() {
+    let (place, data) = place_with_data(4);
+    place.done(&["restripe", "data", "--layout", "<64KiB,64KiB>"]);
+    let whole_list = place.read("cluster.toml");
+    let without_last = |mut parts: Vec<String>| {
+        parts.pop();
+        parts
+    };
+    let named = |name: &'static str| {
+        let url = place.path(name).display().to_string();
+        move |mut parts: Vec<String>| {
+            parts.push(format!("\nname = \"{name}\"\nclass = \"ssd\"\nurl = \"file://{url}\"\n"));
+            parts
+        }
+    };
+    // A slip that was seen at once.
+    list_servers(&place, named("slip"));
+    place.done(&["ls"]);
+    list_servers(&place, without_last);
+    assert!(place.done(&["ls", "--servers"]).lines().all(|line| !line.starts_with("slip")));
+    list_servers(&place, without_last);
+    let refused = |expected: &str| {
+        let said = place.say(&["ls"]);
+        assert!(said.status == 2 && said.err.contains(expected), "`{expected}` is not in: {}", said.err);
+        assert!(said.err.contains("`stripewise evacuate s1`"), "{}", said.err);
+    };
+    refused("region 0 of HERE/data names s1");
+    place.write("cluster.toml", &whole_list);
+    place.done(&["evacuate", "s1"]);
+    list_servers(&place, without_last);
+    place.done(&["ls"]);
+    assert!(data_of(&place) == data);
+    assert_eq!(place.json(&["check"])["findings"].as_array().unwrap().len(), 0);
+    // Another takes its number, and nothing takes the one for the other.
+    std::fs::create_dir(place.path("s2")).unwrap();
+    list_servers(&place, named("s2"));
+    place.done(&["rebalance"]);
+    assert!(held_bytes(&place.path("s2")) > 0 && held_bytes(&place.path("s1")) == 0);
+    place.done(&["cp", "--managed", "original", "another"]);
+    assert!(data_of(&place) == data);
+    assert_eq!(place.json(&["check"])["findings"].as_array().unwrap().len(), 0);
+    // One of that name is another server.
+    std::fs::rename(place.path("s1"), place.path("former")).unwrap();
+    std::fs::create_dir(place.path("s1")).unwrap();
+    list_servers(&place, named("s1"));
+    place.done(&["rebalance", "--new", "s1"]);
+    assert!(held_bytes(&place.path("s1")) > 0, "it is not drained");
+}
