@@ -43,7 +43,7 @@ pub fn signed_percent(share: f64) -> String {
 
 /// Bytes in the largest binary unit that leaves a number of at least 1, one decimal at most.
 pub fn bytes(count: u64) -> String {
-    const UNITS: [(&str, u32); 5] = [("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    const UNITS: [(&str, u32); 6] = [("EiB", 60), ("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match UNITS.iter().find(|(_, shift)| count >> shift > 0) {
         None => format!("{count} B"),
         Some((unit, shift)) => {
@@ -51,6 +51,17 @@ pub fn bytes(count: u64) -> String {
             let text = if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") };
             format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
         }
+    }
+}
+
+/// What there is and what is needed, as [`bytes`] writes them; to the byte where that makes them look alike.
+pub fn shortage(left_bytes: u64, needed_bytes: u64) -> (String, String) {
+    match (bytes(left_bytes), bytes(needed_bytes)) {
+        (left, needed) if left == needed && left_bytes != needed_bytes => {
+            let exact = |count: u64| format!("{} B", grouped(i64::try_from(count).unwrap_or(i64::MAX)));
+            (exact(left_bytes), exact(needed_bytes))
+        }
+        figures => figures,
     }
 }
 
@@ -93,6 +104,10 @@ mod tests {
         assert_eq!(
             [bytes(512), bytes(1 << 30), bytes(1_500_000), bytes(200 << 20)],
             ["512 B", "1 GiB", "1.4 MiB", "200 MiB"]
+        );
+        assert_eq!(
+            (shortage(5 << 20, 6 << 20), shortage((5 << 20) - 1, 5 << 20)),
+            (("5 MiB".into(), "6 MiB".into()), ("5,242,879 B".into(), "5,242,880 B".into()))
         );
         assert_eq!(
             [duration(0.0), duration(12e-6), duration(0.25), duration(90.0), duration(600.0)],

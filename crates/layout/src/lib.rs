@@ -15,6 +15,7 @@ pub mod input;
 mod layout;
 pub mod output;
 mod placement;
+pub mod printing;
 mod region;
 mod size;
 mod split_mix;

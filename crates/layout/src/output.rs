@@ -8,7 +8,7 @@
 //! everybody may make names and nobody may take another's (sticky, such as `/tmp`), none of this holds for what another user made: it is
 //! refused, as Linux refuses it to open files where `fs.protected_symlinks` and its like are set.
 
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{Access, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::fs::{File, Permissions};
 use std::io::{Error, ErrorKind, Result, Write as _};
@@ -51,6 +51,34 @@ pub fn write_with<E: From<Error>>(
     }
 }
 
+/// Whether a file can be written at `path`, as far as that is known before: for what takes long before it writes. A device or a pipe is not opened.
+///
+/// # Errors
+///
+/// As [`write_with`].
+pub fn check(path: &Path) -> Result<()> {
+    match find(path)? {
+        Found::Standard(_) => Ok(()),
+        Found::Stream { path, .. } => Ok(rustix::fs::access(&path, Access::WRITE_OK)?),
+        Found::File { path, .. } => temporary_for(&path).map(drop),
+    }
+}
+
+/// As [`check`], of a directory in which files are to be written and which is made if it is not there.
+///
+/// # Errors
+///
+/// `NotADirectory` if something else stands at `path`, otherwise that of making a file or a directory there.
+pub fn check_directory(path: &Path) -> Result<()> {
+    let standing = |path: &&Path| path.as_os_str().is_empty() || path.symlink_metadata().is_ok();
+    let nearest = path.ancestors().find(standing).unwrap_or(path);
+    let nearest = if nearest.as_os_str().is_empty() { Path::new(".") } else { nearest };
+    if !nearest.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    temporary_for(&nearest.join("new")).map(drop)
+}
+
 /// Makes the file `path`, where nothing may stand yet; it appears complete.
 ///
 /// # Errors
@@ -73,30 +101,58 @@ enum Destination {
     File { path: PathBuf, replaced: Option<Stat> },
 }
 
+/// What stands at a path, before it is opened.
+enum Found {
+    /// Standard output or error.
+    Standard(File),
+    /// A device, a pipe or an open descriptor.
+    Stream {
+        path: PathBuf,
+        /// Keeps `path` what it is.
+        _held: OwnedFd,
+    },
+    /// As [`Destination::File`].
+    File { path: PathBuf, replaced: Option<Stat> },
+}
+
 fn destination(path: &Path) -> Result<Destination> {
+    match find(path)? {
+        Found::Standard(open) => Ok(Destination::Stream(open)),
+        Found::Stream { path, _held } => stream(&path),
+        Found::File { path, replaced } => Ok(Destination::File { path, replaced }),
+    }
+}
+
+fn find(path: &Path) -> Result<Found> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let found = match rustix::fs::open(&path, flags, Mode::empty()) {
             Ok(found) => found,
-            Err(Errno::NOENT) => return Ok(Destination::File { path, replaced: None }),
+            Err(Errno::NOENT) => return Ok(Found::File { path, replaced: None }),
             Err(errno) => return Err(errno.into()),
         };
         let stat = rustix::fs::fstat(&found)?;
         check_maker(&path, &stat)?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => return Ok(Destination::File { path, replaced: Some(stat) }),
+            FileType::RegularFile => return Ok(Found::File { path, replaced: Some(stat) }),
             FileType::Directory => return Err(ErrorKind::IsADirectory.into()),
             // Of an open descriptor (`/dev/stdout`), which may have no name or lead to a file that others write as well.
             FileType::Symlink if is_of_proc(&found) => {
-                return standard(&path).map_or_else(|| stream(&path), |open| open.map(Destination::Stream));
+                return match standard(&path) {
+                    Some(open) => open.map(Found::Standard),
+                    None => Ok(Found::Stream { path, _held: found }),
+                };
             }
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&found, "", Vec::new())?.into_bytes();
                 path = directory_of(&path).join(std::ffi::OsString::from_vec(target));
             }
             // By the descriptor, so that it is what was looked at.
-            _ => return stream(format!("/proc/self/fd/{}", found.as_raw_fd()).as_ref()),
+            _ => {
+                let path = format!("/proc/self/fd/{}", found.as_raw_fd()).into();
+                return Ok(Found::Stream { path, _held: found });
+            }
         }
     }
     Err(Errno::LOOP.into())

@@ -38,7 +38,7 @@ pub enum ParseRateError {
     },
 }
 
-const UNITS: [(&str, u64); 11] = [
+const UNITS: [(&str, u64); 14] = [
     ("", 1),
     ("b", 1),
     ("kib", 1 << 10),
@@ -46,10 +46,13 @@ const UNITS: [(&str, u64); 11] = [
     ("gib", 1 << 30),
     ("tib", 1 << 40),
     ("pib", 1 << 50),
+    ("eib", 1 << 60),
     ("kb", 1_000),
     ("mb", 1_000_000),
     ("gb", 1_000_000_000),
     ("tb", 1_000_000_000_000),
+    ("pb", 1_000_000_000_000_000),
+    ("eb", 1_000_000_000_000_000_000),
 ];
 
 impl FromStr for ByteCount {
@@ -76,8 +79,14 @@ impl FromStr for ByteCount {
 
 impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const BINARY: [(&str, u64); 5] =
-            [("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+        const BINARY: [(&str, u64); 6] = [
+            ("EiB", 1 << 60),
+            ("PiB", 1 << 50),
+            ("TiB", 1 << 40),
+            ("GiB", 1 << 30),
+            ("MiB", 1 << 20),
+            ("KiB", 1 << 10),
+        ];
         let exact = BINARY.iter().find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit));
         let text = match exact {
             Some((name, unit)) => format!("{}{name}", self.0 / unit),
@@ -232,7 +241,9 @@ mod tests {
         for (text, bytes) in [("0", 0), ("64KiB", 65_536), ("1.5 MiB", 1_572_864), ("20kB", 20_000), ("7b", 7)] {
             assert_eq!(text.parse(), Ok(ByteCount(bytes)), "{text}");
         }
-        for text in ["", "KiB", "-1", "1.3B", "64 Kib/s", "99999999PiB", "1e3"] {
+        assert_eq!(("15EiB".parse(), "1EB".parse()), (Ok(ByteCount(15 << 60)), Ok(ByteCount(10u64.pow(18)))));
+        assert_eq!(ByteCount(15 << 60).to_string(), "15EiB");
+        for text in ["", "KiB", "-1", "16EiB", "1.3B", "64 Kib/s", "99999999PiB", "1e3"] {
             assert!(text.parse::<ByteCount>().is_err(), "{text}");
         }
     }

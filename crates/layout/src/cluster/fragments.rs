@@ -307,7 +307,7 @@ mod tests {
             ("", "fragment_room = \"1\"", "", ["line 14: ", "server `hdd1`: fragment_room = \"1B\"", "or 0 for none"]),
             ("fragments = true\nfragment_room = \"0\"", "", "", ["line 4: ", "\"0B\"", "give it space"]),
             ("fragment_room = \"504MiB\"", "", "", ["line 25: ", "capacity 1GiB", "hdd0, hdd2; give a smaller"]),
-            ("fragment_room = \"15EiB\"", "", "", ["line 4", "`15EiB`", "is not a size"]),
+            ("fragment_room = \"16EiB\"", "", "", ["line 4", "`16EiB`", "is not a size"]),
             ("fragment_room = \"16383PiB\"", "", "", ["line 25: ", "capacity 1GiB", "give a smaller"]),
         ] {
             let error = parse(top, hdd1, ssd0).unwrap_err();

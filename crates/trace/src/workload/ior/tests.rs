@@ -179,7 +179,7 @@ fn what_does_not_fit_is_refused_by_key_and_value() {
         ("ior:size=1GiB,block=1MiB,segments=2", "size=1GiB cannot be; want two of"),
         ("ior:size=1GiB,block=1GiB", "size=1GiB cannot be; want at least one segment: 32 blocks of 1GiB"),
         ("ior:segments=0", "segments=0 cannot be"),
-        ("ior:block=4EiB", "want a size such as"),
+        ("ior:block=4ZiB", "want a size such as"),
         ("ior:block=4096PiB", "an offset of 63 bits"),
         ("ior:phases=2", "phases=2 cannot be; want 1; only pattern=zipf"),
         ("ior:pattern=zipf,size=32MiB,region=64MiB", "region=64MiB cannot be; want at most the file of 32MiB"),
