@@ -251,7 +251,42 @@ fn adverb(order: Order) -> &'static str {
     }
 }
 
+/// Servers that a merged sentence names.
+const SERVERS_NAMED: usize = 6;
+
 impl Caveat {
+    /// One sentence for each kind of caveat, in the order of their first: that one's text, and how many more there are of which servers.
+    #[must_use]
+    pub fn merged(caveats: &[Self]) -> Vec<String> {
+        let kind = std::mem::discriminant::<Self>;
+        let first = |at: usize| caveats[..at].iter().all(|before| kind(before) != kind(&caveats[at]));
+        let sentence = |at: usize| {
+            let alike: Vec<&Self> = caveats[at..].iter().filter(|other| kind(other) == kind(&caveats[at])).collect();
+            match alike.len() {
+                1 => caveats[at].to_string(),
+                count => {
+                    format!("{} (one of {count} such notes, {}; the profile has them all)", caveats[at], named(&alike))
+                }
+            }
+        };
+        (0..caveats.len()).filter(|at| first(*at)).map(sentence).collect()
+    }
+
+    fn servers(&self) -> &[String] {
+        match self {
+            Self::LimitedRate { server, .. }
+            | Self::LimitedRequests { server, .. }
+            | Self::SlowRequests { server, .. }
+            | Self::NoLine { server, .. }
+            | Self::SlowBuffered { server, .. }
+            | Self::NoSeeks { server, .. }
+            | Self::Throttled { server, .. } => std::slice::from_ref(server),
+            Self::SharedDevice { servers, .. } | Self::SharedLoad { servers, .. } => servers,
+            Self::AlikeClasses { ssd, .. } => std::slice::from_ref(ssd),
+            Self::BusyHost { .. } | Self::DerivedWrites | Self::Unmeasured { .. } | Self::AssumedWrites { .. } => &[],
+        }
+    }
+
     /// Its numbers by field, for the check of a profile that was read; `r2` may be negative.
     pub(crate) fn numbers(&self) -> Vec<(&'static str, f64)> {
         match self {
@@ -274,5 +309,43 @@ impl Caveat {
             | Self::AssumedWrites { .. }
             | Self::Throttled { .. } => Vec::new(),
         }
+    }
+}
+
+/// The servers of several caveats, each once.
+fn named(caveats: &[&Caveat]) -> String {
+    let mut servers: Vec<&str> = Vec::new();
+    for server in caveats.iter().flat_map(|caveat| caveat.servers()) {
+        if !servers.contains(&server.as_str()) {
+            servers.push(server);
+        }
+    }
+    let more = servers.len().saturating_sub(SERVERS_NAMED);
+    servers.truncate(SERVERS_NAMED);
+    let names = servers.join(", ");
+    if more > 0 { format!("of {names} and {more} other servers") } else { format!("of {names}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caveats_of_one_kind_are_one_sentence() {
+        let slow = |server: String, direction| Caveat::LimitedRequests {
+            server,
+            direction,
+            single_per_s: 900.0,
+            sustained_per_s: 100.0,
+        };
+        let seeks = Caveat::NoSeeks { server: "hdd0".to_owned(), ratio: 1.0 };
+        let mut caveats = vec![slow("hdd0".to_owned(), Direction::Read), seeks.clone()];
+        assert_eq!(Caveat::merged(&caveats), [caveats[0].to_string(), seeks.to_string()]);
+        for server in (0..8).map(|number| format!("hdd{number}")) {
+            caveats.push(slow(server, Direction::Write));
+        }
+        let merged = Caveat::merged(&caveats);
+        let of = "(one of 9 such notes, of hdd0, hdd1, hdd2, hdd3, hdd4, hdd5 and 2 other servers; the profile has them all)";
+        assert_eq!(merged, [format!("{} {of}", caveats[0]), seeks.to_string()]);
     }
 }

@@ -6,6 +6,7 @@
 use crate::caveat::Caveat;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use stripewise_layout::printing::shown;
 use stripewise_layout::{Cluster, Order, RequestKind, ServerClass, WriteClass, input, output};
 
 /// The version written to profile files. Version 1, which has no caveats, and version 2, which knows one class of writes, are read too.
@@ -187,7 +188,7 @@ pub struct Profile {
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The file is missing, unreadable, not UTF-8 or longer than [`input::MAX_PROFILE_BYTES`].
-    #[error("cannot read the profile {}: {source} (run `stripewise calibrate` to make one)", path.display())]
+    #[error("cannot read the profile {}: {source} (run `stripewise calibrate` to make one)", shown(path))]
     Read {
         /// The file as the caller named it.
         path: PathBuf,
@@ -195,7 +196,7 @@ pub enum ProfileError {
         source: std::io::Error,
     },
     /// The file could not be replaced; an older one stands as it was.
-    #[error("cannot write the profile {}: {source}", path.display())]
+    #[error("cannot write the profile {}: {source}", shown(path))]
     Write {
         /// The file as the caller named it.
         path: PathBuf,
@@ -203,7 +204,7 @@ pub enum ProfileError {
         source: std::io::Error,
     },
     /// The text is not JSON, or has an unknown, missing or mistyped key.
-    #[error("{}: not a profile: {message} (run `stripewise calibrate` again)", path.display())]
+    #[error("{}: not a profile: {message} (run `stripewise calibrate` again)", shown(path))]
     Syntax {
         /// The file as the caller named it.
         path: PathBuf,
@@ -211,7 +212,10 @@ pub enum ProfileError {
         message: String,
     },
     /// The file was written for another version of the format.
-    #[error("{}: profile version {found} is not supported; this stripewise reads versions {OLDEST_PROFILE_VERSION} to {PROFILE_VERSION} (run `stripewise calibrate` again)", path.display())]
+    #[error(
+        "{}: profile version {found} is not supported; this stripewise reads versions {OLDEST_PROFILE_VERSION} to {PROFILE_VERSION} (run `stripewise calibrate` again)",
+        shown(path)
+    )]
     Version {
         /// The file as the caller named it.
         path: PathBuf,
@@ -220,7 +224,7 @@ pub enum ProfileError {
     },
     /// The profile belongs to another cluster, or servers were added, removed, renamed or changed
     /// class since.
-    #[error("{}: {message} (run `stripewise calibrate` for this cluster)", path.display())]
+    #[error("{}: {message} (run `stripewise calibrate` for this cluster)", shown(path))]
     OtherCluster {
         /// The file as the caller named it.
         path: PathBuf,
@@ -228,7 +232,7 @@ pub enum ProfileError {
         message: String,
     },
     /// A figure is negative or not finite.
-    #[error("{}: {message} (run `stripewise calibrate` again)", path.display())]
+    #[error("{}: {message} (run `stripewise calibrate` again)", shown(path))]
     Value {
         /// The file as the caller named it.
         path: PathBuf,

@@ -15,8 +15,8 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Capacity less reserve and what is set aside for fragments where the cluster file gives a capacity, else the free space less both where
-    /// it is known. `ssd_room` replaces that for every SServer. Servers named in `exclude` have none.
+    /// Capacity less reserve and what is set aside for fragments where the cluster file gives a capacity, and no more than the free space less
+    /// both where that is known. `ssd_room` replaces that for every SServer. Servers named in `exclude` have none.
     #[must_use]
     pub fn of(cluster: &Cluster, free_bytes: &[Option<u64>], ssd_room: Option<ByteCount>, exclude: &[String]) -> Self {
         let bytes = cluster.ids().zip(&cluster.servers).map(|(id, server)| {
@@ -25,7 +25,8 @@ impl Capacity {
                 _ if exclude.contains(&server.name) => Some(0),
                 (ServerClass::Ssd, Some(capacity)) => Some(capacity.0),
                 _ => {
-                    cluster.room_bytes(id).or_else(|| free.map(|free| free.saturating_sub(cluster.kept_free_bytes(id))))
+                    let free = free.map(|free| free.saturating_sub(cluster.kept_free_bytes(id)));
+                    cluster.room_bytes(id).into_iter().chain(free).min()
                 }
             }
         });
@@ -144,6 +145,7 @@ mod tests {
         assert_eq!(capacity(&[]), [None, None, Some(64), None]);
         assert_eq!(capacity(&[Some(100 << 10); 4]), [Some(100), Some(100), Some(64), Some(32)]);
         assert_eq!(capacity(&[Some(10 << 10); 4])[3], Some(0), "less is free than has to be left");
+        assert_eq!(capacity(&[Some(56 << 10); 4])[2], Some(20), "less is free than its capacity");
     }
 
     #[test]

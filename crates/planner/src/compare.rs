@@ -1,6 +1,7 @@
 //! From a policy's choice to a whole plan, and several policies side by side.
 
 use crate::capacity::Ledger;
+use crate::fit::{self, Unfit};
 use crate::moves::moves_between;
 use crate::plan::{Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Verdict, pattern_of};
 use crate::policy::{FileChoice, Optimum, PolicyName, Replica, Replicas, Task, region_bytes};
@@ -14,6 +15,7 @@ use std::ops::Range;
 use stripewise_layout::ServerClass;
 use stripewise_layout::figures::{bytes, duration};
 use stripewise_layout::{Layout, Placement, RegionIndex, Run};
+use stripewise_model::Caveat;
 use stripewise_trace::FileAccess;
 
 /// The plans of several policies for one request.
@@ -170,7 +172,9 @@ fn assemble(
     let request = task.request;
     let is_default = policy == PolicyName::BASELINE;
     // The baseline is what files have today, wherever they lie.
-    let unpromised = if is_default { None } else { promises::keep(task, &mut choices) };
+    let kept = if is_default { None } else { Some(promises::keep(task, &mut choices)) };
+    let (unpromised, needed_bytes) =
+        kept.map_or_else(|| (None, vec![0; task.groups.count]), |kept| (kept.note, kept.needed_bytes));
     if unpromised.is_some() {
         // Its value is that of other placements.
         optimum = None;
@@ -189,9 +193,12 @@ fn assemble(
         file.windows.iter_mut().for_each(|window| window.replicas.clone_from(&replicas.list));
     }
     let servers = planned_servers(task, &files);
-    let mut notes = notes(task, &servers);
+    let unfit = fit::unfit(task, &servers, &needed_bytes);
+    // What decides first, what all plans of the cluster have in common last.
+    let mut notes: Vec<String> = unfit.iter().map(Unfit::figures).collect();
     notes.extend(unpromised);
     notes.extend(replicas_note(task, &files, &replicas));
+    notes.extend(general_notes(task, &servers));
     Plan {
         version: PLAN_VERSION,
         cluster: request.cluster.id.clone(),
@@ -201,7 +208,7 @@ fn assemble(
         options: request.options.clone(),
         concurrency: task.concurrency,
         emulated: request.profile.emulated,
-        verdict: verdict(task, &files, predicted.total.time_s, saved_s, gain.total),
+        verdict: verdict(task, &files, (predicted.total.time_s, saved_s), gain.total, &unfit),
         predicted,
         default: baseline.prediction.clone(),
         gain,
@@ -352,18 +359,8 @@ fn replicas_note(task: &Task<'_>, files: &[PlannedFile], replicas: &[Replicas]) 
     })
 }
 
-fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
+fn general_notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
     let mut notes = Vec::new();
-    for server in servers {
-        if let Some(capacity) = server.room_bytes.filter(|capacity| *capacity < server.used_bytes) {
-            notes.push(format!(
-                "server {} has space for {}, but the plan needs {}; give it more capacity or plan fewer files",
-                server.name,
-                bytes(capacity),
-                bytes(server.used_bytes)
-            ));
-        }
-    }
     let has_parts = servers.iter().any(|server| server.class == ServerClass::Ssd && server.used_bytes > 0);
     notes.extend(task.capacity.too_large_region(&task.groups.ssd, task.request.cluster.region_size, has_parts));
     if !task.groups.is_hybrid() {
@@ -378,6 +375,6 @@ fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
     if task.request.profile.emulated {
         notes.push("servers are emulated: all figures are those of device models".to_owned());
     }
-    notes.extend(task.request.profile.caveats.iter().map(ToString::to_string));
+    notes.extend(Caveat::merged(&task.request.profile.caveats));
     notes
 }

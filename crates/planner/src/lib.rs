@@ -10,6 +10,7 @@ mod capacity;
 mod compare;
 pub mod explain;
 pub mod file_system;
+mod fit;
 mod map;
 mod moves;
 pub mod native;

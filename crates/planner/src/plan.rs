@@ -16,6 +16,10 @@ use crate::predict::{MODEL_SPREAD, Prediction, Throughput};
 use crate::request::PlanOptions;
 use crate::sources::{PlanKey, Sources};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+use stripewise_layout::text::bytes_of;
 use stripewise_layout::{ByteCount, Placement, ServerClass};
 use stripewise_model::Concurrency;
 
@@ -87,7 +91,7 @@ impl Plan {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedFile {
-    /// Absolute path in the traced run.
+    /// Absolute path in the traced run, with bytes that are not UTF-8 as `\xNN`, as in traces.
     pub path: String,
     /// The path with `*` for every run of digits in the file name: names of other runs and ranks that this plan also fits.
     pub pattern: String,
@@ -98,6 +102,18 @@ pub struct PlannedFile {
 }
 
 impl PlannedFile {
+    /// The path as the system has it: in [`Self::path`] bytes that are not UTF-8 are written out, as in traces.
+    #[must_use]
+    pub fn name(&self) -> PathBuf {
+        OsString::from_vec(bytes_of(&self.path)).into()
+    }
+
+    /// As [`Self::name`]; `None` if that is not UTF-8, which names of managed files have to be.
+    #[must_use]
+    pub fn managed_name(&self) -> Option<String> {
+        String::from_utf8(bytes_of(&self.path)).ok()
+    }
+
     /// Where the data is placed before the run.
     #[must_use]
     pub fn initial(&self) -> &Placement {
@@ -214,8 +230,11 @@ pub struct Gains {
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
     /// True when a gain beyond the prediction's spread wins the placing back within
-    /// [`PlanOptions::worth_runs`] runs.
+    /// [`PlanOptions::worth_runs`] runs, and every server has space for its share.
     pub apply: bool,
+    /// False when a server has no space for what the plan puts there.
+    #[serde(default = "fits", skip_serializing_if = "is_true")]
+    pub fits: bool,
     /// One sentence.
     pub reason: String,
     /// Bytes to place before the first run.
@@ -231,6 +250,27 @@ pub struct Verdict {
     /// Relative spread of `place_s` and `move_s`.
     #[serde(default = "model_spread")]
     pub spread: f64,
+}
+
+impl Verdict {
+    /// The verdict in a word or three: `apply`, `leave it` or `does not fit`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match (self.apply, self.fits) {
+            (true, _) => "apply",
+            (false, true) => "leave it",
+            (false, false) => "does not fit",
+        }
+    }
+}
+
+/// Plans said nothing of it before.
+fn fits() -> bool {
+    true
+}
+
+fn is_true(value: &bool) -> bool {
+    *value
 }
 
 /// What plans were wrong by at least that were made before they said so.

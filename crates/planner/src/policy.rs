@@ -117,6 +117,12 @@ impl PolicyName {
         self.policy().states_bound()
     }
 
+    /// Whether its plans have replicas where there is room for them.
+    #[must_use]
+    pub fn plans_replicas(self) -> bool {
+        self.policy().plans_replicas()
+    }
+
     /// Its position in [`Self::ALL`].
     #[must_use]
     pub fn position(self) -> usize {
@@ -178,6 +184,11 @@ trait Policy: Sync {
     fn replicas(&self, task: &Task<'_>, choices: &[FileChoice]) -> Vec<Replicas> {
         let _ = task;
         choices.iter().map(|_| Replicas::default()).collect()
+    }
+
+    /// Whether [`PlanOptions::replica_room`](crate::PlanOptions::replica_room) means anything to it.
+    fn plans_replicas(&self) -> bool {
+        false
     }
 
     /// Whether it weighs what moving regions costs, so that [`online`] takes all of its moves or none.

@@ -9,6 +9,7 @@ use crate::predict::within;
 use std::fmt::Write;
 use stripewise_layout::Cluster;
 use stripewise_layout::figures::{bytes, duration};
+use stripewise_layout::printing::printable;
 
 /// Spans of regions that a window's text lists before it sums up the rest.
 const SPANS_SHOWN: usize = 12;
@@ -21,7 +22,7 @@ pub fn comparison_text(comparison: &Comparison) -> String {
     );
     for row in comparison.rows() {
         let rate = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
-        let verdict = if row.verdict.apply { "apply" } else { "leave it" };
+        let verdict = row.verdict.word();
         writeln!(
             text,
             "{:<7}  {:>9}  {:>9}  {:>10}  {:>6}  {:>27}  {:>10}  {verdict}",
@@ -116,7 +117,7 @@ fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Re
         )?;
     }
     for file in &plan.files {
-        writeln!(text, "file       {} ({})", file.path, bytes(file.size_bytes))?;
+        writeln!(text, "file       {} ({})", printable(&file.path, false), bytes(file.size_bytes))?;
         for (number, window) in file.windows.iter().enumerate() {
             write_window(text, plan.policy, number, window, cluster)?;
         }

@@ -245,7 +245,7 @@ pub enum RequestError {
         known: String,
     },
     /// No server is left that may take anything.
-    #[error("no server may take anything: all are excluded or have capacity 0; leave at least one with space")]
+    #[error("no server may take anything: all are excluded, drained or full; leave at least one with space")]
     NoServers,
     /// The files are larger than all free space together, so that no policy could place them.
     #[error(

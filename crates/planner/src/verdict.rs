@@ -3,6 +3,7 @@
 //! Placing the data costs its writing, all servers at once, sequentially, as the profile predicts; reading it from where it is now is not
 //! known to the model and not counted. Moves between windows recur in every run and are taken off what a run saves.
 
+use crate::fit::{self, Unfit};
 use crate::moves::{move_seconds, per_server_seconds};
 use crate::plan::{Gain, PlannedFile, Verdict};
 use crate::policy::Task;
@@ -11,8 +12,14 @@ use stripewise_layout::figures::{bytes, duration};
 use stripewise_layout::{Direction, Layout, Order, Placement, RegionGeometry, RegionIndex};
 use stripewise_model::{Profile, ServerProfile};
 
-/// `plan_s` is what a run is predicted to take, `gain` what it gains over `def` by that.
-pub(crate) fn verdict(task: &Task<'_>, files: &[PlannedFile], plan_s: f64, saved_s: f64, gain: Gain) -> Verdict {
+/// `plan_s` is what a run is predicted to take, `gain` what it gains over `def` by that, `unfit` what the servers have no space for.
+pub(crate) fn verdict(
+    task: &Task<'_>,
+    files: &[PlannedFile],
+    (plan_s, saved_s): (f64, f64),
+    gain: Gain,
+    unfit: &[Unfit],
+) -> Verdict {
     let profile = task.request.profile;
     let mut load_s = vec![0.0; task.groups.count];
     let (mut place_bytes, mut move_bytes, mut move_s) = (0, 0, 0.0);
@@ -34,8 +41,14 @@ pub(crate) fn verdict(task: &Task<'_>, files: &[PlannedFile], plan_s: f64, saved
     let spread = placing_spread(profile);
     let costs = Costs { place_bytes, place_s, move_s, spread };
     let (low_s, high_s) = gain.saved_s(plan_s);
-    let (apply, reason) = judge([low_s, saved_s, high_s], gain, costs, task.request.options.worth_runs);
-    Verdict { apply, reason, place_bytes, place_s, move_bytes, move_s, saved_s, spread }
+    // What files have today fits, wherever they lie.
+    let unfit = if gain.is_none() { None } else { fit::reason(unfit) };
+    let fits = unfit.is_none();
+    let (apply, reason) = unfit.map_or_else(
+        || judge([low_s, saved_s, high_s], gain, costs, task.request.options.worth_runs),
+        |reason| (false, reason),
+    );
+    Verdict { apply, fits, reason, place_bytes, place_s, move_bytes, move_s, saved_s, spread }
 }
 
 /// Adds the seconds that each server needs for the whole of a file, read or written sequentially.

@@ -38,9 +38,10 @@ impl Headline {
         let apply = plan.verdict.apply;
         Some(Self {
             apply,
-            decision: match apply {
-                true => format!("Apply the plan of {}", plan.policy),
-                false => "Leave the files where they are".to_owned(),
+            decision: match (apply, plan.verdict.fits) {
+                (true, _) => format!("Apply the plan of {}", plan.policy),
+                (false, true) => "Leave the files where they are".to_owned(),
+                (false, false) => "Make space before a plan is applied".to_owned(),
             },
             reason: sentence(&plan.verdict.reason),
             measured: Vec::new(),
@@ -64,7 +65,8 @@ fn best(plans: &[Plan]) -> Option<(usize, &Plan)> {
 
 /// The planner's reason without the word that stands before it on the page.
 pub(crate) fn sentence(reason: &str) -> String {
-    let text = reason.strip_prefix("apply: ").or_else(|| reason.strip_prefix("leave it: ")).unwrap_or(reason);
+    let prefixes = ["apply: ", "leave it: ", "does not fit: "];
+    let text = prefixes.iter().find_map(|prefix| reason.strip_prefix(prefix)).unwrap_or(reason);
     let mut letters = text.chars();
     let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
     format!("{first}{}.", letters.as_str().trim_end_matches('.'))

@@ -4,6 +4,7 @@ use super::{Alternative, Overview, Pace, RegionExplanation, WindowPace};
 use crate::predict::within;
 use std::fmt::Write;
 use stripewise_layout::figures::{bytes, duration};
+use stripewise_layout::printing::printable;
 use stripewise_layout::{Order, RequestKind, WriteClass};
 use stripewise_model::Caveat;
 
@@ -76,7 +77,7 @@ fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
             duration(region.service_s),
             region.requests,
             bytes(region.bytes),
-            region.file,
+            printable(&region.file, false),
             region.region,
             region.layout
         )?;
@@ -86,7 +87,7 @@ fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
 
 fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt::Result {
     let RegionExplanation { file, region, .. } = explanation;
-    let size = bytes(explanation.region_bytes);
+    let (size, file) = (bytes(explanation.region_bytes), printable(file, false));
     writeln!(text, "why        {}", explanation.reason)?;
     writeln!(text, "region     {file}:{region} ({size}), by {} {}", explanation.policy, explanation.layout)?;
     for asked in &explanation.asked {
@@ -127,8 +128,8 @@ fn write_notes(text: &mut String, emulated: bool, caveats: &[Caveat]) -> std::fm
     if emulated {
         writeln!(text, "note       servers are emulated: all figures are those of device models")?;
     }
-    for caveat in caveats {
-        writeln!(text, "note       {caveat}")?;
+    for note in Caveat::merged(caveats) {
+        writeln!(text, "note       {note}")?;
     }
     Ok(())
 }

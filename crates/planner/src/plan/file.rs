@@ -4,13 +4,14 @@ use super::{Gain, OLDEST_PLAN_VERSION, PLAN_VERSION, Plan, PlannedWindow};
 use crate::predict::Throughput;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use stripewise_layout::printing::shown;
 use stripewise_layout::{Cluster, input, output};
 
 /// Why a plan is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The file is missing, unreadable, not UTF-8 or longer than [`input::MAX_PLAN_BYTES`].
-    #[error("cannot read the plan {}: {source} (run `stripewise plan` to make one)", path.display())]
+    #[error("cannot read the plan {}: {source} (run `stripewise plan` to make one)", shown(path))]
     Read {
         /// The file as the caller named it.
         path: PathBuf,
@@ -18,7 +19,7 @@ pub enum PlanError {
         source: std::io::Error,
     },
     /// The file could not be replaced; an older one stands as it was.
-    #[error("cannot write the plan {}: {source}", path.display())]
+    #[error("cannot write the plan {}: {source}", shown(path))]
     Write {
         /// The file as the caller named it.
         path: PathBuf,
@@ -26,7 +27,7 @@ pub enum PlanError {
         source: std::io::Error,
     },
     /// The text is not JSON, or has an unknown, missing or mistyped key.
-    #[error("{}: not a plan: {message} (run `stripewise plan` again)", path.display())]
+    #[error("{}: not a plan: {message} (run `stripewise plan` again)", shown(path))]
     Syntax {
         /// The file as the caller named it.
         path: PathBuf,
@@ -34,7 +35,10 @@ pub enum PlanError {
         message: String,
     },
     /// The file was written for a version of the format that is not read.
-    #[error("{}: plan version {found} is not supported; this stripewise reads versions {OLDEST_PLAN_VERSION} to {PLAN_VERSION} (run `stripewise plan` again)", path.display())]
+    #[error(
+        "{}: plan version {found} is not supported; this stripewise reads versions {OLDEST_PLAN_VERSION} to {PLAN_VERSION} (run `stripewise plan` again)",
+        shown(path)
+    )]
     Version {
         /// The file as the caller named it.
         path: PathBuf,
@@ -42,7 +46,7 @@ pub enum PlanError {
         found: u64,
     },
     /// Cluster, servers or region size are not those that the plan was made for.
-    #[error("{}: the plan is for other servers: {message} (run `stripewise plan` for this cluster)", path.display())]
+    #[error("{}: the plan is for other servers: {message} (run `stripewise plan` for this cluster)", shown(path))]
     OtherServers {
         /// The file as the caller named it.
         path: PathBuf,
@@ -50,7 +54,7 @@ pub enum PlanError {
         message: String,
     },
     /// Windows, placements, moves or replicas contradict one another or the list of servers.
-    #[error("{}: {message} (run `stripewise plan` again)", path.display())]
+    #[error("{}: {message} (run `stripewise plan` again)", shown(path))]
     Value {
         /// The file as the caller named it.
         path: PathBuf,
@@ -84,6 +88,12 @@ impl Plan {
     /// [`PlanError::Syntax`], [`PlanError::Version`] or [`PlanError::Value`], which name `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, PlanError> {
         let syntax = |error: serde_json::Error| PlanError::Syntax { path: path.to_owned(), message: error.to_string() };
+        // An array would be taken for the fields in their order.
+        if let Some(begins) = text.trim_start().chars().next().filter(|first| *first != '{') {
+            let message =
+                format!("a plan is a JSON object, as `stripewise plan -o` writes it, and this begins with {begins:?}");
+            return Err(PlanError::Syntax { path: path.to_owned(), message });
+        }
         // The version is looked at before the rest, so that a newer file is refused by its version and not by a key.
         let version: VersionOnly = serde_json::from_str(text).map_err(syntax)?;
         if !(u64::from(OLDEST_PLAN_VERSION)..=u64::from(PLAN_VERSION)).contains(&version.version) {

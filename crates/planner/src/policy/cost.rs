@@ -37,6 +37,10 @@ impl Policy for Cost {
         choose_each(task, |_, file, servers| best_layout(task, file, servers))
     }
 
+    fn plans_replicas(&self) -> bool {
+        true
+    }
+
     fn replicas(&self, task: &Task<'_>, choices: &[FileChoice]) -> Vec<Replicas> {
         match task.request.options.replica_room {
             Some(capacity) => plan_replicas(task, choices, capacity.0),

@@ -84,3 +84,53 @@ fn whole_regions_and_servers_without_a_capacity_are_planned_as_before() {
     }
     assert_eq!(cluster.region_size, ByteCount(REGION));
 }
+
+/// The plan of `opt` for a file on one disk and one SSD, of which this much is free in MiB.
+fn on_two(file_mib: u64, free_mib: [u64; 2], ssd_room: Option<ByteCount>) -> (Cluster, Plan) {
+    const REGION: u64 = 64 * MIB;
+    let cluster = testbed::cluster(1, 1, REGION, None);
+    let profile = testbed::profile(&cluster, DISK, FLASH, 1e-4, 8e-9);
+    let class = testbed::class(Direction::Read, 64 * KIB, Order::Random);
+    let counts = [&[20_000u64][..]].repeat((file_mib * MIB).div_ceil(REGION) as usize);
+    let files = [testbed::file("/data/f", file_mib * MIB, REGION, &[class], &counts)];
+    let free = free_mib.map(|mib| Some(mib * MIB));
+    let mut request =
+        PlanRequest { promises_whole_regions: true, free_bytes: &free, ..testbed::request(&cluster, &profile, &files) };
+    request.options.ssd_room = ssd_room;
+    let plan = plan(PolicyName::DEFAULT, &request).unwrap();
+    (cluster, plan)
+}
+
+/// A region is placed where its full size is free: the second one's 56 MiB fitted neither the SSD nor, by then, the disk.
+#[test]
+fn nearly_full_servers_get_regions_by_what_they_have_left() {
+    let (cluster, plan) = on_two(120, [78, 78], None);
+    assert!(plan.verdict.fits, "{}", plan.verdict.reason);
+    let placement = plan.files[0].initial();
+    let mut free = vec![78 * MIB; cluster.servers.len()];
+    for (region, used) in [(0, 64 * MIB), (1, 56 * MIB)] {
+        let layout = placement.layout_of(RegionIndex(region));
+        for (turn, stripe) in layout.stripes().iter().enumerate() {
+            let free = &mut free[usize::from(stripe.server.0)];
+            assert!(layout.view().object_bytes(turn, 64 * MIB) <= *free, "region {region} in {layout:?}");
+            *free -= layout.view().object_bytes(turn, used);
+        }
+    }
+}
+
+#[test]
+fn a_plan_that_servers_have_no_space_for_is_not_recommended() {
+    let (_, plan) = on_two(100, [60, 58], None);
+    assert!(!plan.verdict.fits && !plan.verdict.apply && plan.verdict.word() == "does not fit");
+    let reason = &plan.verdict.reason;
+    assert!(reason.starts_with("does not fit: server ") && reason.contains("--exclude"), "{reason}");
+    assert!(plan.notes[0].contains("has space for") && reason.contains(&plan.notes[0]), "{:?}", plan.notes);
+    // An option makes no space.
+    assert!(on_two(100, [200, 200], Some(ByteCount(150 * MIB))).1.verdict.fits);
+    let (_, plan) = on_two(150, [200, 20], Some(ByteCount(150 * MIB)));
+    assert!(
+        plan.verdict.reason.starts_with("does not fit: server ssd0 has space for 20 MiB"),
+        "{}",
+        plan.verdict.reason
+    );
+}

@@ -188,7 +188,7 @@ pub(super) fn comparison(plans: &[Plan]) -> Vec<Vec<String>> {
             rate(plan.predicted.write),
             gain_words(plan.gain.write),
             bytes(plan.ssd_bytes()),
-            if plan.verdict.apply { "apply" } else { "leave it" }.to_owned(),
+            plan.verdict.word().to_owned(),
         ]
     };
     plans.iter().map(row).collect()
