@@ -11,7 +11,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stripewise::Store;
+use stripewise::messages::shown;
 use stripewise_fuse::{Attached, Mount, MountOptions};
+use stripewise_store::holders::Found;
 
 /// Mount a directory, so that every program sees managed files as what they are
 ///
@@ -103,11 +105,24 @@ pub(crate) fn run(context: &Context, mut arguments: MountArgs) -> Result<Verdict
     if context.json {
         context.object(&Shown { directory, mount_point: mount.mount_point().to_owned() })?;
     } else {
-        context.line(format_args!("{} is mounted at {}", directory.display(), mount.mount_point().display()))?;
+        context.line(format_args!("{} is mounted at {}", shown(&directory), shown(mount.mount_point())))?;
     }
     context.flush()?;
-    mount.serve(|| interrupt.came())?;
+    let point = mount.mount_point().to_owned();
+    mount.serve(|| interrupt.came(), |found| context.say(waits_for(&point, &found)))?;
     Ok(Verdict::Done)
+}
+
+/// For whom a mount is served that is unmounted already.
+fn waits_for(point: &Path, found: &Found) -> String {
+    let unseen = if found.is_complete { "" } else { "programs of other users" };
+    let mut programs: Vec<&str> = found.holders.iter().map(String::as_str).collect();
+    programs.extend(Some(unseen).filter(|unseen| !unseen.is_empty()));
+    let programs = if programs.is_empty() { "programs".to_owned() } else { programs.join(", ") };
+    format!(
+        "{} is unmounted; waiting for {programs} to close the files that they have open there; a second Ctrl-C or SIGTERM ends without them",
+        shown(point)
+    )
 }
 
 /// `DIR.mount`.

@@ -14,12 +14,16 @@ use point::Point;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use stripewise_layout::printing::shown;
 use stripewise_store::client::Client;
+use stripewise_store::holders::{self, Found};
 use thiserror::Error;
 
 /// How often a served mount looks whether it is to end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// After that it is said for whom an unmounted mount is served still.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Why a directory is not mounted.
 #[derive(Debug, Error)]
@@ -28,7 +32,7 @@ pub enum MountError {
     #[error(transparent)]
     Point(#[from] PointError),
     /// The directory cannot be opened.
-    #[error("cannot open the directory {}", path.display())]
+    #[error("cannot open the directory {}", shown(path))]
     Directory {
         /// As it was named.
         path: PathBuf,
@@ -59,7 +63,7 @@ pub enum MountError {
         uid: u32,
     },
     /// The helper refused.
-    #[error("fusermount3 does not mount {}: {what}", path.display())]
+    #[error("fusermount3 does not mount {}: {what}", shown(path))]
     Helper {
         /// The mount point.
         path: PathBuf,
@@ -75,7 +79,7 @@ pub enum MountError {
         source: Errno,
     },
     /// The kernel refused.
-    #[error("cannot mount {}", path.display())]
+    #[error("cannot mount {}", shown(path))]
     Mount {
         /// The mount point.
         path: PathBuf,
@@ -83,7 +87,7 @@ pub enum MountError {
         source: Errno,
     },
     /// The kernel and this process do not come to terms.
-    #[error("the kernel's FUSE does not take the mount {}", path.display())]
+    #[error("the kernel's FUSE does not take the mount {}", shown(path))]
     Session {
         /// The mount point.
         path: PathBuf,
@@ -171,15 +175,24 @@ impl Mount {
     }
 
     /// Serves programs until somebody unmounts, or until `is_over`: then it takes the mount out of the tree, and serves files that are still open until
-    /// they are closed.
+    /// they are closed. Where that takes longer than a second, `waits_for` is called once, with the programs that have them.
     ///
     /// # Errors
     ///
     /// [`MountError::Session`] if the session with the kernel fails.
-    pub fn serve(mut self, is_over: impl Fn() -> bool) -> Result<(), MountError> {
+    pub fn serve(mut self, is_over: impl Fn() -> bool, waits_for: impl Fn(Found)) -> Result<(), MountError> {
+        // Before it is unmounted, when its path leads elsewhere.
+        let device = rustix::fs::stat(self.point.path()).map(|found| found.st_dev);
+        let mut unmounted: Option<Instant> = None;
+        let mut has_said = false;
         while !self.session.guard.is_finished() {
             if self.point.is_mounted() && is_over() {
                 self.point.unmount();
+                unmounted = Some(Instant::now());
+            }
+            if !has_said && unmounted.is_some_and(|unmounted| unmounted.elapsed() > SILENCE) {
+                has_said = true;
+                waits_for(device.map_or_else(|_| Found::default(), holders::users_of_mount));
             }
             std::thread::sleep(CHECK_INTERVAL);
         }

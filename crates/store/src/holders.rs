@@ -3,7 +3,7 @@
 //! The descriptors of other users' processes are root's alone to see. Locks in `/proc/locks` are seen of all processes.
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags};
 use std::collections::{HashMap, HashSet};
 
 /// The file that is looked for, as this host's mount has it.
@@ -39,9 +39,7 @@ impl Wanted {
         let own = std::process::id();
         let mut found = Found { holders: Vec::new(), is_complete: true };
         let locked = self.lockers();
-        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let process = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
-            let Some(process) = process.filter(|process| *process != own) else { continue };
+        for process in processes().filter(|process| *process != own) {
             let is_open = self.is_open_in(process);
             if is_open == Some(true) || locked.contains(&Some(process)) || self.is_mapped_in(process) {
                 found.holders.push(named(process));
@@ -70,13 +68,8 @@ impl Wanted {
     }
 
     fn is_mapped_in(&self, process: u32) -> bool {
-        let (device, inode) = (self.device_in_proc(), self.inode.to_string());
-        let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-        maps.lines().any(|line| {
-            // start-end mode offset device inode path
-            let mut words = line.split_ascii_whitespace().skip(3);
-            words.next() == Some(device.as_str()) && words.next() == Some(inode.as_str())
-        })
+        let wanted = (self.device_in_proc(), self.inode.to_string());
+        mapped_in(process).contains(&wanted)
     }
 
     /// Processes that have a lock on it; `None`: one that has no number here.
@@ -93,9 +86,8 @@ impl Wanted {
         locks.lines().filter_map(locker).collect()
     }
 
-    /// As `/proc` writes it.
     fn device_in_proc(&self) -> String {
-        format!("{:02x}:{:02x}", rustix::fs::major(self.device), rustix::fs::minor(self.device))
+        device_in_proc(self.device)
     }
 
     /// Who holds a lease on the file, if the kernel says. To be asked before the file is opened, which would make the holder give it up: of two `apply` the
@@ -113,14 +105,58 @@ impl Wanted {
     }
 }
 
+/// Processes other than this one that have anything of the mount with this device number open, mapped, or as their working or root directory.
+#[must_use]
+pub fn users_of_mount(device: u64) -> Found {
+    let in_proc = device_in_proc(device);
+    let is_there = |path: &std::path::Path| {
+        let (flags, mask) = (AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+        let found = rustix::fs::statx(rustix::fs::CWD, path, flags, mask);
+        found.is_ok_and(|found| rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor) == device)
+    };
+    let mut found = Found { holders: Vec::new(), is_complete: true };
+    for process in processes().filter(|process| *process != std::process::id()) {
+        let of_process = std::path::PathBuf::from(format!("/proc/{process}"));
+        let descriptors = std::fs::read_dir(of_process.join("fd"));
+        let is_hidden = descriptors.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+        let is_open = descriptors.into_iter().flatten().flatten().any(|entry| is_there(&entry.path()));
+        let is_used = is_open || ["cwd", "root"].iter().any(|name| is_there(&of_process.join(name)));
+        if is_used || mapped_in(process).iter().any(|(mapped, _)| *mapped == in_proc) {
+            found.holders.push(named(process));
+        }
+        found.is_complete &= !is_hidden || belongs_to_root(process);
+    }
+    found
+}
+
+/// A device number as `/proc` writes it.
+fn device_in_proc(device: u64) -> String {
+    format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device))
+}
+
+/// Device and inode of what a process has mapped, as `/proc` writes them.
+fn mapped_in(process: u32) -> Vec<(String, String)> {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let mapped = |line: &str| {
+        // start-end mode offset device inode path
+        let mut words = line.split_ascii_whitespace().skip(3).map(str::to_owned);
+        Some((words.next()?, words.next()?))
+    };
+    maps.lines().filter_map(mapped).collect()
+}
+
+/// The numbers of this host's processes.
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+}
+
 /// Of the inodes, each given as device and number, those that a process has open for I/O, with a descriptor of each (`O_PATH`). Those that only processes of
 /// other users have open are seen by root alone.
 #[must_use]
 pub fn hold_open(inodes: &HashSet<(u64, u64)>) -> HashMap<(u64, u64), OwnedFd> {
     let mut held = HashMap::new();
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    for process in processes.filter(|process| *process != std::process::id()) {
+    for process in processes().filter(|process| *process != std::process::id()) {
         for descriptor in std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten() {
             let inode = |found: Stat| (found.st_dev, found.st_ino);
             let is_wanted = rustix::fs::stat(descriptor.path()).is_ok_and(|found| inodes.contains(&inode(found)));

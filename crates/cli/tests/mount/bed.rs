@@ -133,6 +133,11 @@ impl Mounted {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// SIGTERM; see [`Self::wait`].
+    pub(crate) fn ask_to_end(&self) {
+        self.signal(Signal::TERM);
+    }
+
     /// Ctrl-C. The command ends well.
     pub(crate) fn interrupt(mut self) {
         self.signal(Signal::INT);

@@ -81,3 +81,31 @@ fn a_read_that_is_held_up_holds_up_no_other() {
     mounted.interrupt();
     inner.interrupt();
 }
+
+/// It waited without a word.
+#[test]
+fn for_whom_an_unmounted_mount_is_served_is_said_once() {
+    let Some(place) = place() else { return };
+    place.write("data/ordinary", b"as it is");
+    let said = File::create(place.path("said")).unwrap();
+    let mut command = place.command(&["mount", "data", "--at", "data.mount"]);
+    command.stderr(said);
+    let mounted = Mounted::start_by(command, place.path("data.mount"));
+    let mut user = std::process::Command::new("sh");
+    user.args(["-c", "exec 3< data.mount/ordinary; echo open; read line"]).current_dir(place.path(""));
+    user.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut user = user.spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(user.stdout.take().unwrap()), &mut line).unwrap();
+    mounted.ask_to_end();
+    let expected = format!("is unmounted; waiting for sh (process {}) to close the files", user.id());
+    let begun = std::time::Instant::now();
+    while !String::from_utf8_lossy(&place.read("said")).contains(&expected) {
+        assert!(begun.elapsed().as_secs() < 60, "{}", String::from_utf8_lossy(&place.read("said")));
+        std::thread::yield_now();
+    }
+    drop(user.stdin.take());
+    user.wait().unwrap();
+    mounted.wait();
+    assert_eq!(place.read("said").iter().filter(|byte| **byte == b'\n').count(), 1);
+}

@@ -13,6 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use stripewise_layout::printing::shown;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
@@ -144,7 +145,7 @@ pub(super) fn unmount(point: &Path) {
         helper.args(["-u", "-q", "-z", "--"]).arg(point);
         let ended = helper.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         if !ended.is_ok_and(|status| status.success()) {
-            tracing::warn!("{} is still mounted; unmount it with `{HELPER} -u`", point.display());
+            tracing::warn!("{} is still mounted; unmount it with `{HELPER} -u`", shown(point));
         }
     }
 }

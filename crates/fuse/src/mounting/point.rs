@@ -3,19 +3,23 @@
 use super::kernel;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
+use stripewise_layout::printing::shown;
 use thiserror::Error;
 
 /// Why a directory is no mount point.
 #[derive(Debug, Error)]
 pub enum PointError {
     /// It holds files, which the mount would hide.
-    #[error("the mount point {} is not empty; name an empty directory, or one that is yet to be made, with --at", path.display())]
+    #[error(
+        "the mount point {} is not empty; name an empty directory, or one that is yet to be made, with --at",
+        shown(path)
+    )]
     NotEmpty {
         /// As it was named.
         path: PathBuf,
     },
     /// A mount is there already.
-    #[error("{} is mounted already, with {source_name}; unmount it with `umount {}` first", path.display(), path.display())]
+    #[error("{} is mounted already, with {source_name}; unmount it with `umount {}` first", shown(path), shown(path))]
     Mounted {
         /// As it was named.
         path: PathBuf,
@@ -23,7 +27,10 @@ pub enum PointError {
         source_name: String,
     },
     /// Root mounts for the owner of a cluster on directories of that owner only.
-    #[error("the mount point {} belongs to user {holder}; with --as-owner it must be user {owner}'s, so name another with --at", path.display())]
+    #[error(
+        "the mount point {} belongs to user {holder}; with --as-owner it must be user {owner}'s, so name another with --at",
+        shown(path)
+    )]
     OfAnother {
         /// As it was named.
         path: PathBuf,
@@ -33,7 +40,11 @@ pub enum PointError {
         owner: u32,
     },
     /// One lies in the other.
-    #[error("the mount point {} and the directory {} lie in each other; name a mount point outside with --at", path.display(), directory.display())]
+    #[error(
+        "the mount point {} and the directory {} lie in each other; name a mount point outside with --at",
+        shown(path),
+        shown(directory)
+    )]
     Nested {
         /// As it was named.
         path: PathBuf,
@@ -41,7 +52,7 @@ pub enum PointError {
         directory: PathBuf,
     },
     /// The system refused.
-    #[error("cannot {action} the mount point {}", path.display())]
+    #[error("cannot {action} the mount point {}", shown(path))]
     System {
         /// `open` or `make`.
         action: &'static str,

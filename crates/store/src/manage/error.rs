@@ -5,6 +5,7 @@ use crate::file::FileError;
 use crate::stub::StubError;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
+use stripewise_layout::printing::shown;
 use stripewise_layout::{FileId, FileOffset};
 
 /// Why a file is not brought under management or back. Unless it says otherwise, everything is as
@@ -12,7 +13,7 @@ use stripewise_layout::{FileId, FileOffset};
 #[derive(Debug, thiserror::Error)]
 pub enum ManageError {
     /// A directory, a device or the like.
-    #[error("{} is {what}; only regular files can be managed", path.display())]
+    #[error("{} is {what}; only regular files can be managed", shown(path))]
     NotRegular {
         /// Absolute, without symbolic links.
         path: PathBuf,
@@ -20,7 +21,10 @@ pub enum ManageError {
         what: &'static str,
     },
     /// The file has other names too.
-    #[error("{} has {links} names (hard links), of which the others would keep the old data; let symbolic links take their places first", path.display())]
+    #[error(
+        "{} has {links} names (hard links), of which the others would keep the old data; let symbolic links take their places first",
+        shown(path)
+    )]
     HardLinked {
         /// Absolute, without symbolic links.
         path: PathBuf,
@@ -28,19 +32,19 @@ pub enum ManageError {
         links: u64,
     },
     /// The file has a set-user-id or set-group-id bit.
-    #[error("{} is set-user-id or set-group-id; such a program cannot be managed", path.display())]
+    #[error("{} is set-user-id or set-group-id; such a program cannot be managed", shown(path))]
     SetId {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
     /// The file could not be replaced.
-    #[error("{} is immutable or append-only (see lsattr); clear that with chattr first", path.display())]
+    #[error("{} is immutable or append-only (see lsattr); clear that with chattr first", shown(path))]
     Immutable {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
     /// [`apply`](super::apply) of a stub.
-    #[error("{} is managed already (file {file})", path.display())]
+    #[error("{} is managed already (file {file})", shown(path))]
     AlreadyManaged {
         /// Absolute, without symbolic links.
         path: PathBuf,
@@ -48,13 +52,13 @@ pub enum ManageError {
         file: FileId,
     },
     /// [`release`](super::release) of an ordinary file.
-    #[error("{} is not a managed file", path.display())]
+    #[error("{} is not a managed file", shown(path))]
     NotManaged {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
     /// The text at the path, or that of the stub to be, is refused.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown(path))]
     Stub {
         /// Absolute, without symbolic links.
         path: PathBuf,
@@ -62,7 +66,7 @@ pub enum ManageError {
         source: StubError,
     },
     /// The stub is another cluster's.
-    #[error("{} belongs to cluster {found}, this is {expected}; name the right cluster.toml", path.display())]
+    #[error("{} belongs to cluster {found}, this is {expected}; name the right cluster.toml", shown(path))]
     OtherCluster {
         /// Absolute, without symbolic links.
         path: PathBuf,
@@ -72,7 +76,7 @@ pub enum ManageError {
         expected: String,
     },
     /// No lease is to be had.
-    #[error("{} is open elsewhere ({holders}); close it there and repeat", path.display())]
+    #[error("{} is open elsewhere ({holders}); close it there and repeat", shown(path))]
     OpenElsewhere {
         /// Absolute, without symbolic links.
         path: PathBuf,
@@ -80,13 +84,19 @@ pub enum ManageError {
         holders: String,
     },
     /// The lease was broken, or another file stood at the path.
-    #[error("{} was opened or changed by another program meanwhile; nothing was changed, repeat when it is quiet", path.display())]
+    #[error(
+        "{} was opened or changed by another program meanwhile; nothing was changed, repeat when it is quiet",
+        shown(path)
+    )]
     Disturbed {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
     /// What was written does not read back.
-    #[error("{}: the copy differs from the original at byte {offset}; nothing was changed. A server returns other data than was written: run `stripewise check`", path.display())]
+    #[error(
+        "{}: the copy differs from the original at byte {offset}; nothing was changed. A server returns other data than was written: run `stripewise check`",
+        shown(path)
+    )]
     Differs {
         /// Absolute, without symbolic links.
         path: PathBuf,
@@ -94,7 +104,10 @@ pub enum ManageError {
         offset: FileOffset,
     },
     /// The original is not what was copied any more, though it looks as it did.
-    #[error("{} differs at byte {offset} from what was copied of it: a program wrote to it meanwhile, or a server returns other data than was written; nothing was changed. Repeat when it is quiet, and run `stripewise check` if it stays so", path.display())]
+    #[error(
+        "{} differs at byte {offset} from what was copied of it: a program wrote to it meanwhile, or a server returns other data than was written; nothing was changed. Repeat when it is quiet, and run `stripewise check` if it stays so",
+        shown(path)
+    )]
     Changed {
         /// Absolute, without symbolic links.
         path: PathBuf,
@@ -102,31 +115,37 @@ pub enum ManageError {
         offset: FileOffset,
     },
     /// [`Moving::unattended`](super::Moving::unattended) means another file, or one of another size.
-    #[error("{} is another file by now, or of another size; nothing was changed", path.display())]
+    #[error("{} is another file by now, or of another size; nothing was changed", shown(path))]
     Unsuitable {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
     /// [`Moving::unattended`](super::Moving::unattended) on a file system without leases.
-    #[error("the file system of {} has no leases, so it is not known whether the file is open; nothing was changed", path.display())]
+    #[error(
+        "the file system of {} has no leases, so it is not known whether the file is open; nothing was changed",
+        shown(path)
+    )]
     NoLease {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
     /// Names can be neither exchanged nor given twice, so that what a program writes to the file meanwhile could be lost.
-    #[error("the file system of {} can neither exchange two names nor give a file a second one, so what a program may write to it meanwhile could not be kept; nothing was changed. Copy it with `stripewise cp`", path.display())]
+    #[error(
+        "the file system of {} can neither exchange two names nor give a file a second one, so what a program may write to it meanwhile could not be kept; nothing was changed. Copy it with `stripewise cp`",
+        shown(path)
+    )]
     NoSecondName {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
     /// [`Moving::cancelled`](super::Moving::cancelled) became true.
-    #[error("stopped before {} was replaced; nothing was changed", path.display())]
+    #[error("stopped before {} was replaced; nothing was changed", shown(path))]
     Cancelled {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
     /// The operating system refused.
-    #[error("{}: cannot {action}: {source}; nothing was changed", path.display())]
+    #[error("{}: cannot {action}: {source}; nothing was changed", shown(path))]
     Os {
         /// Absolute, without symbolic links.
         path: PathBuf,
@@ -136,7 +155,7 @@ pub enum ManageError {
         source: Errno,
     },
     /// The broker refused or went away.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown(path))]
     Client {
         /// Absolute, without symbolic links.
         path: PathBuf,
@@ -144,7 +163,7 @@ pub enum ManageError {
         source: ClientError,
     },
     /// The managed file could not be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown(path))]
     File {
         /// Absolute, without symbolic links.
         path: PathBuf,
