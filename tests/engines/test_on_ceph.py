@@ -154,7 +154,7 @@ class OnCeph(unittest.TestCase):
             for seconds in map(float, took.split()):
                 if is_throttled:
                     self.assertGreaterEqual(seconds, pieces * (startup_s + piece / rate) * 0.95)
-        self.run_in(place, STRIPEWISE, "calibrate", "--quick", "--seconds", "1", "--file-size", "4MiB")
+        self.run_in(place, STRIPEWISE, "calibrate", "--quick", "--seconds", "1", "--file-size", "16MiB")
         written = json.loads((place / "profile.json").read_text())
         profile = {server["name"]: server for server in written["servers"]}
         for line in ("read_random", "write_random"):

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use stripewise::advise::{Advice, AdviseOptions, Finding, Moving, Weight, advise};
 use stripewise::export;
 use stripewise::messages::printable;
+use stripewise::messages::shown;
 use stripewise_layout::figures::{bytes, counted, duration};
 use stripewise_layout::{ByteCount, output};
 use stripewise_planner::native::Export;
@@ -75,6 +76,9 @@ pub(crate) struct Shown<'a> {
 
 pub(crate) fn run(context: &Context, arguments: AdviseArgs) -> Result<Verdict> {
     let AdviseArgs { logs, site, output: directory, html, files, least_size, max_files, worth_runs } = arguments;
+    if let Some(path) = &html {
+        crate::output::check(path)?;
+    }
     let options = AdviseOptions { logs, site, prefixes: files, least: least_size, max_files, worth_runs };
     let mut advice = advise(&context.session, &options)?;
     let written = match (&directory, &advice.export) {
@@ -86,7 +90,7 @@ pub(crate) fn run(context: &Context, arguments: AdviseArgs) -> Result<Verdict> {
     }
     if let Some(path) = &html {
         let report = stripewise_report::render(&page::material(&advice, &options, written.as_deref())?)?;
-        output::write(path, &report).with_context(|| format!("cannot write {}", path.display()))?;
+        output::write(path, &report).with_context(|| format!("cannot write {}", shown(path)))?;
     }
     if context.json {
         let (script_file, html_file) = (written.as_deref(), html.as_deref());
@@ -105,9 +109,9 @@ fn not_written(directory: &Path) -> String {
     let old = directory.join(export::SCRIPT_FILE);
     match old.exists() {
         true => {
-            format!("no script is written: {} is of an earlier call and does not belong to this answer", old.display())
+            format!("no script is written: {} is of an earlier call and does not belong to this answer", shown(&old))
         }
-        false => format!("no script is written into {}", directory.display()),
+        false => format!("no script is written into {}", shown(directory)),
     }
 }
 
@@ -166,7 +170,7 @@ fn change(text: &mut String, advice: &Advice, written: Option<&Path>) {
     }
     let Some(export) = &advice.export else { return };
     if let Some(path) = written {
-        let _ = writeln!(text, "\nCommands: {}", path.display());
+        let _ = writeln!(text, "\nCommands: {}", shown(path));
         return;
     }
     let script = String::from_utf8_lossy(&export.script.text).into_owned();

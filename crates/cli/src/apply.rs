@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use stripewise::apply::{Action, Applied, ApplyOptions, Step, apply};
+use stripewise::messages::shown;
 use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, counted, grouped};
 use stripewise_planner::Plan;
@@ -77,19 +78,13 @@ fn show(context: &Context, files: Vec<Step>, copied_bytes: u64, dry_run: bool) -
             (Action::Expect, false) => "expected",
         };
         let size = if step.action == Action::Expect { "-".to_owned() } else { bytes(step.size_bytes) };
-        table.row([
-            action.to_owned(),
-            size,
-            grouped(step.regions as i64),
-            step.layouts.to_string(),
-            step.path.display().to_string(),
-        ]);
+        table.row([action.to_owned(), size, grouped(step.regions as i64), step.layouts.to_string(), shown(&step.path)]);
     }
     context.line(table)?;
     for step in files.iter().filter(|step| step.fallback_regions > 0) {
         context.say(format_args!(
             "{}: {} in the fallback layout, since servers of their own are full",
-            step.path.display(),
+            shown(&step.path),
             counted(step.fallback_regions as usize, "region lies", "regions lie")
         ));
     }

@@ -5,6 +5,7 @@ use crate::interrupt;
 use crate::output::Verdict;
 use anyhow::Result;
 use clap::Args;
+use stripewise::messages::shown;
 use stripewise::store::{serve, wait_until_idle};
 
 /// Serve the cluster until Ctrl-C, for programs that are not started by `stripewise run`
@@ -28,9 +29,9 @@ pub(crate) fn run(context: &Context, arguments: BrokerArgs) -> Result<Verdict> {
     let cluster = context.session.cluster()?;
     let broker = serve(&context.session, &cluster)?;
     if broker.is_serving() {
-        context.say(format_args!("serving {}", cluster.state.display()));
+        context.say(format_args!("serving {}", shown(&cluster.state)));
     } else {
-        context.say(format_args!("another process serves {}; waiting to follow it", cluster.state.display()));
+        context.say(format_args!("another process serves {}; waiting to follow it", shown(&cluster.state)));
     }
     if arguments.until_idle {
         if broker.is_serving() {

@@ -9,11 +9,14 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stripewise::Interrupt;
-use stripewise::calibrate::{Options, SERVER_LINES, Verification, VerifyOptions, calibrate, name_of, verify};
+use stripewise::calibrate::{
+    LEAST_FILE_BYTES, Options, SERVER_LINES, Verification, VerifyOptions, calibrate, name_of, verify,
+};
 use stripewise::made_from::PlanFiles;
+use stripewise::messages::shown;
 use stripewise::table::Table;
-use stripewise_layout::figures::{counted, duration};
-use stripewise_layout::{ByteCount, Cluster, Order, RequestKind, WriteClass};
+use stripewise_layout::figures::{self, counted, duration};
+use stripewise_layout::{ByteCount, Cluster, Order, ParseSizeError, RequestKind, WriteClass};
 use stripewise_model::{NetworkSource, Profile};
 use stripewise_planner::within;
 use stripewise_store::server::is_by_agent;
@@ -52,7 +55,7 @@ pub(crate) struct CalibrateArgs {
     seconds: Option<u32>,
 
     /// Size of the scratch file in each directory; random accesses seek within it [default: 256MiB, --quick 64MiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = file_size)]
     file_size: Option<ByteCount>,
 
     /// Time to set up one network connection (e), such as 300us; measured over emulated links, zero for directories
@@ -62,6 +65,17 @@ pub(crate) struct CalibrateArgs {
     /// Network time for each byte (t), such as 8.3ns; measured over emulated links, zero for directories
     #[arg(long, value_name = "TIME", value_parser = seconds::parse_or_zero)]
     network_t: Option<f64>,
+}
+
+fn file_size(text: &str) -> Result<ByteCount, String> {
+    let size: ByteCount = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
+    match size.0 {
+        bytes if bytes < LEAST_FILE_BYTES => Err(format!(
+            "requests of all sizes need at least {} to be at different places; use that or more",
+            figures::bytes(LEAST_FILE_BYTES)
+        )),
+        _ => Ok(size),
+    }
 }
 
 pub(crate) fn run(context: &Context, arguments: CalibrateArgs) -> Result<Verdict> {
@@ -81,7 +95,7 @@ pub(crate) fn run(context: &Context, arguments: CalibrateArgs) -> Result<Verdict
     } else {
         print(context, &calibrated.profile)?;
     }
-    context.say(format!("wrote {}", output.display()));
+    context.say(format!("wrote {}", shown(&output)));
     Ok(Verdict::Done)
 }
 
@@ -186,7 +200,7 @@ fn print(context: &Context, profile: &Profile) -> Result<()> {
 
 fn print_verification(context: &Context, verification: &Verification) -> Result<()> {
     let Verification { plan, start_s, end_s, processes, .. } = verification;
-    let plan = plan.display();
+    let plan = shown(plan);
     context.line(format!(
         "{plan}, window {} to {}: {}",
         duration(*start_s),

@@ -39,5 +39,8 @@ pub(crate) fn run(context: &Context, arguments: CheckArgs) -> Result<Verdict> {
             context.say("nothing was changed; `stripewise check --repair` repairs what it can");
         }
     }
+    if !context.json {
+        checked.remarks.iter().for_each(|remark| context.say(remark));
+    }
     Ok(if checked.has_open_findings() { Verdict::Finding } else { Verdict::Done })
 }

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::output::Verdict;
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -49,6 +49,19 @@ pub(crate) struct Cli {
 
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The command line; ends the process where it is wrong or asks for help.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Cli {
+    let matches = with_negative_values(Cli::command()).get_matches_from(words);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// A negative number is the value of the option before it, which says what is wrong with it, and no option of its own.
+fn with_negative_values(command: clap::Command) -> clap::Command {
+    let is_option = |arg: &Arg| !arg.is_positional() && arg.get_action().takes_values();
+    let with = |arg: Arg| if is_option(&arg) { arg.allow_negative_numbers(true) } else { arg };
+    command.mut_args(with).mut_subcommands(with_negative_values)
 }
 
 macro_rules! commands {

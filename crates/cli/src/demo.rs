@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
+use stripewise::messages::shown;
 use stripewise_lab::demo::{DemoOptions, demo};
 use stripewise_layout::ByteCount;
 use stripewise_layout::figures::duration;
@@ -107,7 +108,7 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
         for text in &found.texts {
             context.line(text)?;
         }
-        context.line(format!("{} and {}", found.report_path.display(), found.results_path.display()))?;
+        context.line(format!("{} and {}", shown(&found.report_path), shown(&found.results_path)))?;
     }
     context.say(format!("took {}", duration(started.elapsed().as_secs_f64().round())));
     Ok(if found.is_good() { Verdict::Done } else { Verdict::Finding })

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use std::ffi::OsString;
 use stripewise::doctor::{Diagnosis, Level, examine};
+use stripewise::messages::shown;
 
 /// Report whether a program can be traced and redirected, and what stands in the way
 ///
@@ -38,7 +39,7 @@ fn print(context: &Context, diagnosis: &Diagnosis) -> Result<()> {
             Level::Warning => "warning ",
             Level::Note => "note    ",
         };
-        context.line(format_args!("{level}  {}: {}", finding.path.display(), finding.what))?;
+        context.line(format_args!("{level}  {}: {}", shown(&finding.path), finding.what))?;
         if let Some(remedy) = &finding.remedy {
             context.line(format_args!("          {remedy}"))?;
         }

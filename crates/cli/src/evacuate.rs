@@ -11,7 +11,7 @@ use stripewise::evacuate::{evacuate, use_again};
 use stripewise_layout::figures::counted;
 
 /// The command's former name, which its JSON object keeps: programs may ask for it.
-const JSON_NAME: &str = "drain";
+pub(crate) const JSON_NAME: &str = "drain";
 
 /// Empty a server: move all that lies on it to the other servers, and place nothing new there
 ///

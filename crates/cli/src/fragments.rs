@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use stripewise::Store;
 use stripewise::fragments::{FragmentsSet, set_fragments};
+use stripewise::messages::shown;
 
 /// Send small parts of requests to managed files to SSDs, or no more
 ///
@@ -61,7 +62,7 @@ pub(crate) fn run(context: &Context, arguments: FragmentsArgs) -> Result<Verdict
         context.object(&Shown { files })?;
     } else {
         for file in &files {
-            context.say(format_args!("{}: {}", file.path.display(), said(file.on, file.set_by_file)));
+            context.say(format_args!("{}: {}", shown(&file.path), said(file.on, file.set_by_file)));
         }
     }
     Ok(Verdict::Done)

@@ -30,11 +30,18 @@ pub(crate) struct HostArgs {
 #[derive(Subcommand, Debug)]
 enum Action {
     /// Which hosts use the cluster, which of them is master, and which do not answer
+    #[command(after_help = "\
+Examples:
+  stripewise host list
+  stripewise host list --json | jq -r '.hosts[] | select(.is_silent) | .name'")]
     List,
     /// A host is gone for good: what it had open counts as closed
     ///
     /// While a host may come back, files that it may have open are neither cut nor moved nor freed. Say this only of a host whose programs have
     /// ended: one that goes on writing would write where other data may lie by then.
+    #[command(after_help = "\
+Examples:
+  stripewise host forget node17")]
     Forget {
         /// As `list` shows it
         host: String,
@@ -43,16 +50,25 @@ enum Action {
     ///
     /// Programs go on. Every host that `list` shows has to answer: forget one that is gone first. On a host where no agent runs copy the key file
     /// from another one afterwards; until then it is refused, and says so. Interrupted, the same command goes through with it.
+    #[command(after_help = "\
+Examples:
+  stripewise host rekey")]
     Rekey,
     /// What the process that serves this host has counted, as Prometheus reads it
     ///
     /// Questions to and from the master by kind and what they took, I/O that it does for programs by server, elections, refusals. A daemon on this
     /// host serves the same behind its own metrics.
+    #[command(after_help = "\
+Examples:
+  stripewise host metrics > /var/lib/node_exporter/stripewise.prom")]
     Metrics,
     /// What hosts see of each other's changes in a directory, and so whether it can have managed files or be a server
     ///
     /// The master's host and each other with an agent take steps there in turn: names, lengths, bytes and fcntl locks. Exit status 1 where the
     /// directory is fit for neither. The directory need not belong to the cluster yet.
+    #[command(after_help = "\
+Examples:
+  stripewise host probe /lustre/project/data")]
     Probe {
         /// Any directory that all hosts have mounted at this path
         directory: PathBuf,

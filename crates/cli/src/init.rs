@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 use stripewise::emulated::EmulatedServers;
 use stripewise::init::{CephOptions, EngineOptions, InitOptions, Initialized, NamedClass, NamedServer, init};
+use stripewise::messages::shown;
 use stripewise::table::Table;
 use stripewise_layout::ByteCount;
 use stripewise_layout::figures::bytes;
@@ -109,6 +110,6 @@ fn print(context: &Context, made: &Initialized) -> Result<()> {
             "what hosts see of each other's changes in these directories could not be probed: there is one host yet; each other host is probed when its first agent starts",
         );
     }
-    context.say(format_args!("wrote {}; next: `stripewise calibrate`", made.path.display()));
+    context.say(format_args!("wrote {}; next: `stripewise calibrate`", shown(&made.path)));
     Ok(())
 }

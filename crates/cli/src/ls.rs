@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
+use crate::stat::cluster;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use stripewise::Store;
 use stripewise::list::{Listed, ListedFile, ListedServer, list, list_servers};
 use stripewise::messages::printable;
+use stripewise::messages::shown;
 use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, grouped};
 
@@ -53,7 +55,7 @@ fn show_servers(context: &Context, servers: Vec<ListedServer>) -> Result<Verdict
         return Ok(Verdict::Done);
     }
     let or = |value: Option<u64>, none: &str| value.map_or_else(|| none.to_owned(), bytes);
-    let mut table = Table::new(&["server", "class", ">promised", ">held", ">capacity", ">objects"]);
+    let mut table = Table::new(&["server", "class", ">promised", ">held", ">capacity", ">objects", "state"]);
     for server in servers {
         table.row([
             server.name,
@@ -62,6 +64,7 @@ fn show_servers(context: &Context, servers: Vec<ListedServer>) -> Result<Verdict
             or(server.held_bytes, "unknown"),
             or(server.capacity_bytes, "-"),
             grouped(server.objects as i64),
+            cluster::state(None, server.drained),
         ]);
     }
     context.line(table)?;
@@ -86,7 +89,7 @@ pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
         ));
     }
     if files.is_empty() && !below.is_empty() {
-        let below: Vec<String> = below.iter().map(|path| path.display().to_string()).collect();
+        let below: Vec<String> = below.iter().map(|path| shown(path)).collect();
         context.say(format_args!("no managed files at or below {}", below.join(", ")));
         return Ok(Verdict::Done);
     }

@@ -19,6 +19,7 @@ mod darshan_reader;
 mod demo;
 mod devices;
 mod doctor;
+mod each;
 mod evacuate;
 mod explain;
 mod export;
@@ -55,7 +56,6 @@ mod sync;
 mod trace;
 mod unmanage;
 
-use clap::Parser;
 use std::process::ExitCode;
 use stripewise::capture::CaptureError;
 use stripewise::messages;
@@ -92,7 +92,7 @@ fn become_owner(context: &context::Context, command: &mut command::Command) -> a
 fn main() -> ExitCode {
     spare_address_space();
     completions::answer();
-    let mut cli = command::Cli::parse_from(command::arguments(std::env::args_os()));
+    let mut cli = command::parse(command::arguments(std::env::args_os()));
     let name = cli.command.name();
     log::start(name);
     let context = context::Context::new(cli.cluster, cli.json, name);

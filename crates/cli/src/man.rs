@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
 use std::path::{Path, PathBuf};
+use stripewise::messages::shown;
 use stripewise_layout::output;
 
 /// Print the manual page, or write those of all commands into a directory
@@ -29,7 +30,7 @@ pub(crate) fn run(context: &Context, arguments: ManArgs) -> Result<Verdict> {
     let mut whole = Cli::command();
     whole.build();
     if let Some(directory) = &arguments.directory {
-        std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", shown(directory)))?;
         return write_pages(&whole.disable_help_subcommand(true), directory).map(|()| Verdict::Done);
     }
     let page = match &arguments.subcommand {
@@ -55,5 +56,5 @@ fn write_pages(command: &Command, directory: &Path) -> Result<()> {
     let mut text = Vec::new();
     page.render(&mut text)
         .and_then(|()| output::write(&path, text))
-        .with_context(|| format!("cannot write {}", path.display()))
+        .with_context(|| format!("cannot write {}", shown(&path)))
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use stripewise::Store;
 use stripewise::layouts;
 use stripewise::manage::{ManageOptions, manage, managed_paths};
+use stripewise::messages::printable;
 use stripewise::table::Table;
 use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, ServerClass};
@@ -62,10 +63,13 @@ pub(crate) fn run(context: &Context, arguments: ManageArgs) -> Result<Verdict> {
         let size = bytes(min_bytes);
         context.say(format_args!(
             "new files below {} will be managed in redirected runs; those smaller than {size} become ordinary after their last close",
-            managed.directory
+            printable(&managed.directory, false)
         ));
     } else {
-        context.say(format_args!("new files below {} will be managed in redirected runs", managed.directory));
+        context.say(format_args!(
+            "new files below {} will be managed in redirected runs",
+            printable(&managed.directory, false)
+        ));
     }
     Ok(Verdict::Done)
 }

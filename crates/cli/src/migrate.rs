@@ -38,16 +38,39 @@ pub(crate) struct MigrateArgs {
 #[derive(Subcommand, Debug)]
 enum Action {
     /// Show the queue, what is under way, and what ended last
+    #[command(after_help = "\
+Examples:
+  stripewise migrate status
+  stripewise migrate status --json | jq '.totals.left_bytes'")]
     Status,
     /// Wait until no move is left, with a bar; Ctrl-C ends the waiting, not the moves
+    #[command(after_help = "\
+Examples:
+  stripewise restripe data.h5 --layout \"<0B,256KiB>\" --background
+  stripewise migrate wait")]
     Wait,
     /// Begin no further move and copy no more, until resumed
+    #[command(after_help = "\
+Examples:
+  stripewise migrate pause")]
     Pause,
     /// Go on
+    #[command(after_help = "\
+Examples:
+  stripewise migrate resume")]
     Resume,
     /// Cancel moves that are not committed; their regions stay where they are
+    #[command(after_help = "\
+Examples:
+  stripewise migrate cancel data.h5
+  stripewise migrate cancel 17
+  stripewise migrate cancel --all")]
     Cancel(CancelArgs),
     /// How fast moves may copy, all together
+    #[command(after_help = "\
+Examples:
+  stripewise migrate bandwidth 50MB/s
+  stripewise migrate bandwidth auto")]
     Bandwidth {
         /// auto (what programs leave), unlimited, or bytes per second such as 50MB/s
         bandwidth: MigrateBandwidth,

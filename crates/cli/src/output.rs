@@ -1,8 +1,11 @@
 //! What the command leaves behind: its exit status, and errors as one plain line.
 
+use anyhow::{Context as _, Result};
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use stripewise::messages::shown;
 
 /// How a command that met no error ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +25,16 @@ impl From<Verdict> for ExitCode {
             Verdict::Program(status) => ExitCode::from(status),
         }
     }
+}
+
+/// Whether a file can be written at `path`, asked before minutes of work whose result is to go there.
+pub(crate) fn check(path: &Path) -> Result<()> {
+    stripewise_layout::output::check(path).with_context(|| format!("cannot write {}", shown(path)))
+}
+
+/// As [`check`], of a directory that gets several files.
+pub(crate) fn check_directory(path: &Path) -> Result<()> {
+    stripewise_layout::output::check_directory(path).with_context(|| format!("cannot write into {}", shown(path)))
 }
 
 static PIPE_BROKE: AtomicBool = AtomicBool::new(false);

@@ -2,15 +2,16 @@
 
 use crate::completions;
 use crate::context::Context;
-use crate::output::Verdict;
+use crate::output::{self, Verdict};
 use crate::seconds;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise::inputs::Selection;
-use stripewise::plan::{PlanningOptions, plan, plan_path, save_all};
+use stripewise::messages::shown;
+use stripewise::plan::{PlanningError, PlanningOptions, plan, plan_path, save_all};
 use stripewise::shell::quoted_path;
 use stripewise_layout::figures::duration;
 use stripewise_layout::{ByteCount, Cluster};
@@ -165,6 +166,11 @@ fn stripe_pair(text: &str) -> Result<StripePair, String> {
 }
 
 pub(crate) fn run(context: &Context, arguments: PlanArgs) -> Result<Verdict> {
+    if let (Some(_), Policies::One(policy)) = (arguments.replica_room, &arguments.policy)
+        && !policy.plans_replicas()
+    {
+        bail!("--replica-room: {policy} plans no replicas; plan with --policy cost, or --policy all to compare");
+    }
     let options = options(&arguments);
     let PlanArgs { traces, profile, strict, policy, output, region, .. } = arguments;
     let selection = Selection { prefixes: arguments.files, least: arguments.least_size, window_s: arguments.window };
@@ -172,6 +178,11 @@ pub(crate) fn run(context: &Context, arguments: PlanArgs) -> Result<Verdict> {
         Policies::All => PolicyName::ALL.to_vec(),
         Policies::One(policy) => vec![*policy],
     };
+    match (&output, &policy) {
+        (Some(path), Policies::All) => check_plans_directory(path)?,
+        (Some(path), Policies::One(_)) => output::check(path)?,
+        (None, _) => {}
+    }
     let planned =
         plan(&context.session, &PlanningOptions { traces, profile, selection, region, strict, policies, options })?;
     for remark in &planned.remarks {
@@ -182,6 +193,14 @@ pub(crate) fn run(context: &Context, arguments: PlanArgs) -> Result<Verdict> {
         Policies::One(_) => one(context, &planned.comparison.plans[0], &planned.cluster, output.as_deref())?,
     }
     Ok(Verdict::Done)
+}
+
+/// As [`save_all`] refuses it.
+fn check_plans_directory(path: &Path) -> Result<()> {
+    match path.is_file() {
+        true => Err(PlanningError::NotDirectory { path: path.to_owned() }.into()),
+        false => output::check_directory(path),
+    }
 }
 
 fn options(arguments: &PlanArgs) -> PlanOptions {
@@ -222,6 +241,7 @@ fn one(context: &Context, plan: &Plan, cluster: &Cluster, output: Option<&Path>)
         return context.object(&One { plan, output });
     }
     let next = match (output, plan.verdict.apply) {
+        _ if !plan.verdict.fits => "plan again once the servers have space for it, as the verdict says".to_owned(),
         (Some(path), true) => format!("stripewise apply {}", quoted_path(path)),
         (Some(path), false) => {
             format!("nothing to apply; stripewise explain {} says what limits the run", quoted_path(path))
@@ -231,7 +251,7 @@ fn one(context: &Context, plan: &Plan, cluster: &Cluster, output: Option<&Path>)
     };
     context.line(plan_text(plan, cluster, &next).trim_end())?;
     if let Some(path) = output {
-        context.say(format_args!("wrote {}", path.display()));
+        context.say(format_args!("wrote {}", shown(path)));
     }
     Ok(())
 }
@@ -256,19 +276,21 @@ fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Res
         let notes = comparison.notes().into_iter().cloned().collect();
         return context.object(&All { policies: comparison.rows(), recommended, notes });
     }
-    context.line(recommendation(comparison.recommended(), output))?;
+    context.line(recommendation(comparison, output))?;
     context.line(comparison_text(comparison).trim_end())?;
     if let Some(directory) = output {
-        context.say(format_args!("wrote a plan for each policy into {}", directory.display()));
+        context.say(format_args!("wrote a plan for each policy into {}", shown(directory)));
     }
     Ok(())
 }
 
 /// The lines that begin the comparison: what to do.
-fn recommendation(recommended: Option<&Plan>, output: Option<&Path>) -> String {
-    let Some(plan) = recommended else {
-        return "recommended: leave the files where they are, since no plan is worth its move\nnext: nothing to apply"
-            .to_owned();
+fn recommendation(comparison: &Comparison, output: Option<&Path>) -> String {
+    let Some(plan) = comparison.recommended() else {
+        let that_fits = if comparison.plans.iter().all(|plan| plan.verdict.fits) { "" } else { " that fits" };
+        return format!(
+            "recommended: leave the files where they are, since no plan{that_fits} is worth its move\nnext: nothing to apply"
+        );
     };
     let policy = plan.policy;
     let next = match output {

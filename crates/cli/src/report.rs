@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use stripewise::messages::shown;
 use stripewise::report::report;
 use stripewise_layout::output;
 
@@ -38,15 +39,16 @@ pub(crate) struct Written<'a> {
 }
 
 pub(crate) fn run(context: &Context, arguments: ReportArgs) -> Result<Verdict> {
+    crate::output::check(&arguments.output)?;
     let html = {
         let _waiting = context.waiting("making the report");
         report(&arguments.inputs)?
     };
-    output::write(&arguments.output, &html).with_context(|| format!("cannot write {}", arguments.output.display()))?;
+    output::write(&arguments.output, &html).with_context(|| format!("cannot write {}", shown(&arguments.output)))?;
     if context.json {
         context.object(&Written { output: &arguments.output, bytes: html.len() })?;
     } else {
-        context.say(format_args!("wrote {}", arguments.output.display()));
+        context.say(format_args!("wrote {}", shown(&arguments.output)));
     }
     Ok(Verdict::Done)
 }

@@ -6,6 +6,7 @@ use crate::output::Verdict;
 use anyhow::{Result, bail};
 use clap::Args;
 use std::path::PathBuf;
+use stripewise::messages::shown;
 use stripewise::named_plan::NamedPlan;
 use stripewise::restripe::{NewLayout, Regions, RestripeOptions, restripe};
 use stripewise::{Store, layouts};
@@ -66,7 +67,7 @@ pub(crate) fn run(context: &Context, arguments: RestripeArgs) -> Result<Verdict>
         context.say(format_args!("{said} ordered; `stripewise migrate status` shows them"));
     } else if checked.is_ok() {
         match restriped.regions {
-            0 => context.say(format_args!("{} has that layout already", restriped.path.display())),
+            0 => context.say(format_args!("{} has that layout already", shown(&restriped.path))),
             _ => {
                 let said = counted(restriped.moved, "region was", "regions were");
                 context.say(format_args!("{said} moved (up to {} each)", bytes(restriped.region_bytes)));

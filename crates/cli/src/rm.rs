@@ -1,18 +1,21 @@
 //! `stripewise rm`: remove managed files, stubs and data.
 
 use crate::context::Context;
+use crate::each::{Failed, Failures};
 use crate::output::Verdict;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use stripewise::Store;
 use stripewise::removal::{free, remove};
 use stripewise_layout::FileId;
 
 /// Remove managed files
 ///
-/// Programs that have such a file open keep it until they close it, as with any file.
+/// Programs that have such a file open keep it until they close it, as with any file. Of several files, those that cannot be removed are named and the others are
+/// removed; the exit status is then 1.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -39,6 +42,8 @@ pub(crate) struct Shown {
     removed: Vec<PathBuf>,
     /// The ids given with `--id`.
     freed: Vec<FileId>,
+    /// Those of several that stay, with the reason.
+    failed: Vec<Failed>,
 }
 
 /// A file id as it is printed.
@@ -48,19 +53,26 @@ pub(crate) fn file_id(text: &str) -> std::result::Result<FileId, String> {
 
 pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
-    let mut removed = Vec::new();
-    for path in arguments.paths {
-        if arguments.force && path.symlink_metadata().is_err() {
+    let RmArgs { paths, ids, force } = arguments;
+    let mut failures = Failures::new(context, paths.len() + ids.len());
+    let (mut removed, mut freed) = (Vec::new(), Vec::new());
+    for path in paths {
+        let is_missing = || path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        if force && is_missing() {
             continue;
         }
-        remove(&store, &path)?;
-        removed.push(path);
+        if failures.keep(&path, remove(&store, &path))?.is_some() {
+            removed.push(path);
+        }
     }
-    for id in &arguments.ids {
-        free(&store, *id)?;
+    for id in ids {
+        if failures.keep(Path::new(&id.to_string()), free(&store, id))?.is_some() {
+            freed.push(id);
+        }
     }
+    let verdict = failures.verdict();
     if context.json {
-        context.object(&Shown { removed, freed: arguments.ids })?;
+        context.object(&Shown { removed, freed, failed: failures.list })?;
     }
-    Ok(Verdict::Done)
+    Ok(verdict)
 }

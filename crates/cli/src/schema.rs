@@ -2,6 +2,7 @@
 //! the types that are written and read. `docs/schemas` holds them for those who do not run the command.
 
 use crate::context::Context;
+use crate::evacuate::JSON_NAME;
 use crate::output::Verdict;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -84,7 +85,7 @@ const FORMS: &[Form] = &[
     printed("demo", &[of::<crate::demo::Shown>]),
     printed("devices", &[of::<crate::devices::Listed>]),
     printed("doctor", &[of::<stripewise::doctor::Diagnosis>]),
-    printed("drain", &[of::<stripewise::evacuate::Evacuated>]),
+    printed(JSON_NAME, &[of::<stripewise::evacuate::Evacuated>]),
     printed(
         "explain",
         &[of::<stripewise_planner::explain::Overview>, of::<stripewise_planner::explain::RegionExplanation>],
@@ -135,6 +136,9 @@ const FORMS: &[Form] = &[
 impl Form {
     fn what(&self) -> String {
         match self.kind {
+            Kind::Printed if self.name == JSON_NAME => {
+                "output of `stripewise evacuate --json`, which has the command's former name".to_owned()
+            }
             Kind::Printed => format!("output of `stripewise {} --json`", self.name),
             Kind::Written(what) | Kind::Read(what) => what.to_owned(),
         }
@@ -202,7 +206,7 @@ struct ListedForm {
 
 pub(crate) fn run(context: &Context, arguments: SchemaArgs) -> Result<Verdict> {
     if let Some(name) = arguments.name {
-        let form = FORMS.iter().find(|form| form.name == name);
+        let form = FORMS.iter().find(|form| form.name == name || (form.name == JSON_NAME && name == "evacuate"));
         let form = form.with_context(|| format!("no schema `{name}`; `stripewise schema` lists them"))?;
         let text = serde_json::to_string_pretty(&form.schema()).context("writing JSON")?;
         context.bytes((text + "\n").as_bytes())?;

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use stripewise::emulated::EmulatedServers;
+use stripewise::messages::shown;
 use stripewise::simulate::{self, SimulateOptions, simulate};
 use stripewise_device::DiskOrder;
 use stripewise_layout::ByteCount;
@@ -238,6 +239,9 @@ impl SimulateArgs {
 }
 
 pub(crate) fn run(context: &Context, arguments: SimulateArgs) -> Result<Verdict> {
+    if let Some(path) = &arguments.output {
+        crate::output::check(path)?;
+    }
     let simulated = simulate(&context.session, &arguments.options()?)?;
     let simulation = simulated.as_written(arguments.workload).context("writing JSON")?;
     finish(context, &simulation, arguments.output.as_deref())?;
@@ -253,7 +257,7 @@ fn finish(context: &Context, simulation: &Simulation, output: Option<&Path>) -> 
     }
     context.line(show::text(simulation).trim_end())?;
     if let Some(path) = output {
-        context.say(format_args!("wrote {}", path.display()));
+        context.say(format_args!("wrote {}", shown(path)));
     }
     Ok(())
 }

@@ -24,6 +24,10 @@ pub(crate) struct SiteArgs {
 #[derive(Subcommand, Debug)]
 enum Action {
     /// Print a commented description to start from
+    #[command(after_help = "\
+Examples:
+  stripewise site example --fs lustre > site.toml
+  stripewise site example --fs beegfs > site.toml")]
     Example {
         /// The kind of file system
         #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(native::names()))]
@@ -33,6 +37,10 @@ enum Action {
     ///
     /// Targets, pools and free space, by commands such as `lfs osts`, `beegfs target list`, `ceph osd tree`, `mfscli` or `pvfs2-statfs`. How fast targets are they do
     /// not say: what has to be completed stands at the head.
+    #[command(after_help = "\
+Examples:
+  stripewise site detect --fs lustre /lustre > site.toml
+  stripewise site detect --fs cephfs /mnt/cephfs > site.toml")]
     Detect {
         /// The kind of file system
         #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(native::names()))]

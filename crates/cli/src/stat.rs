@@ -11,6 +11,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use stripewise::Store;
 use stripewise::messages::printable;
+use stripewise::messages::shown;
 use stripewise::stat::{FileStat, cluster_stat, stat};
 use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, grouped};
@@ -67,7 +68,7 @@ pub(crate) fn run(context: &Context, arguments: StatArgs) -> Result<Verdict> {
 }
 
 fn print(context: &Context, file: &FileStat) -> Result<()> {
-    context.line(format_args!("path      {}", printable(&file.path.display().to_string(), false)))?;
+    context.line(format_args!("path      {}", printable(&shown(&file.path), false)))?;
     context.line(format_args!("file      {}", file.file))?;
     context.line(format_args!("size      {} ({} bytes)", bytes(file.size_bytes), grouped(file.size_bytes as i64)))?;
     context.line(format_args!("blocks    {} of 512 bytes", grouped(file.blocks_512 as i64)))?;

@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use stripewise::Store;
+use stripewise::messages::shown;
 use stripewise::replicas::{Synced, sync};
 use stripewise_layout::figures::counted;
 
@@ -45,7 +46,7 @@ pub(crate) fn run(context: &Context, arguments: SyncArgs) -> Result<Verdict> {
         context.object(&Shown { files })?;
     } else {
         for file in files.iter().filter(|file| file.complaint().is_none()) {
-            let path = file.path.display();
+            let path = shown(&file.path);
             match file.wanted {
                 0 => context
                     .say(format_args!("{path} is to have no replicas; `stripewise apply` of a plan gives it some")),

@@ -7,6 +7,7 @@ use clap::Args;
 use std::path::PathBuf;
 use stripewise::Store;
 use stripewise::manage::{forget_expected, unmanage};
+use stripewise::messages::printable;
 use stripewise_layout::figures::counted;
 
 /// Let new files below a directory be ordinary again
@@ -35,7 +36,7 @@ pub(crate) fn run(context: &Context, arguments: UnmanageArgs) -> Result<Verdict>
             context.object(&forgotten)?;
         } else {
             let names = counted(forgotten.forgotten as usize, "expected name", "expected names");
-            context.say(format_args!("{}: {names} forgotten", forgotten.path));
+            context.say(format_args!("{}: {names} forgotten", printable(&forgotten.path, false)));
         }
         return Ok(Verdict::Done);
     }

@@ -115,8 +115,21 @@ fn where_the_profile_cannot_go_nothing_is_measured() {
     let cluster = cluster();
     // A server that cannot be measured: whoever began to would name it.
     std::fs::remove_file(cluster.path().join("b/stripewise-server")).unwrap();
-    let output = run(cluster.path(), &["calibrate", "--quick", "-o", "missing/profile.json"]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("cannot write into missing") && !stderr.contains("server b"), "{stderr}");
+    for path in ["missing/profile.json", "a", "/proc/profile.json"] {
+        let output = run(cluster.path(), &["calibrate", "--quick", "-o", path]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        let refused = format!("cannot write {path}; name another place with -o");
+        assert!(stderr.contains(&refused) && !stderr.contains("server b"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_scratch_file_that_holds_no_round_is_refused() {
+    for size in ["0", "15MiB"] {
+        let output = run(Path::new("/"), &["calibrate", "--file-size", size]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("requests of all sizes need at least 16 MiB"), "{stderr}");
+    }
 }

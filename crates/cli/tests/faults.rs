@@ -34,6 +34,8 @@ mod originals;
 mod plans;
 #[path = "faults/redirected.rs"]
 mod redirected;
+#[path = "faults/releasing.rs"]
+mod releasing;
 #[path = "faults/servers.rs"]
 mod servers;
 #[path = "faults/sizes.rs"]

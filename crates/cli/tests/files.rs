@@ -29,20 +29,21 @@ fn a_managed_file_that_is_overwritten_keeps_its_placement_and_frees_the_old_data
     let place = Place::with_cluster();
     place.write("data", &noise(2 << 20));
     place.write("other", &noise(5 << 20)[1 << 20..]);
-    place.done(&["manage", "h0", "--class", "ssd", "--stripe", "128KiB"]);
-    place.done(&["cp", "data", "h0/file"]);
-    let before = place.json(&["stat", "h0/file"])["files"][0].clone();
+    std::fs::create_dir(place.path("m")).unwrap();
+    place.done(&["manage", "m", "--class", "ssd", "--stripe", "128KiB"]);
+    place.done(&["cp", "data", "m/file"]);
+    let before = place.json(&["stat", "m/file"])["files"][0].clone();
     assert_eq!(before["spans"][0]["layout"], "<0B,128KiB>");
-    place.done(&["unmanage", "h0"]);
-    place.done(&["cp", "other", "h0/file"]);
-    let after = place.json(&["stat", "h0/file"])["files"][0].clone();
+    place.done(&["unmanage", "m"]);
+    place.done(&["cp", "other", "m/file"]);
+    let after = place.json(&["stat", "m/file"])["files"][0].clone();
     assert_eq!(
         (&after["spans"][0]["layout"], &after["size_bytes"]),
         (&before["spans"][0]["layout"], &(4u64 << 20).into())
     );
     assert_ne!(after["file"], before["file"]);
     assert_eq!(place.json(&["ls"])["files"].as_array().unwrap().len(), 1);
-    assert_eq!(place.command(&["cat", "h0/file"]).output().unwrap().stdout, place.read("other"));
+    assert_eq!(place.command(&["cat", "m/file"]).output().unwrap().stdout, place.read("other"));
 }
 
 #[test]
@@ -215,9 +216,10 @@ fn every_command_speaks_json() {
     place.write("data", &noise(1 << 20));
     let copied = place.json(&["cp", "--managed", "data", "managed"]);
     assert_eq!((&copied["command"], &copied["files"][0]["managed"]), (&"cp".into(), &true.into()));
-    assert_eq!(place.json(&["manage", "h0"])["directory"], "HERE/h0");
+    std::fs::create_dir(place.path("m")).unwrap();
+    assert_eq!(place.json(&["manage", "m"])["directory"], "HERE/m");
     assert_eq!(place.json(&["manage"])["directories"].as_array().unwrap().len(), 1);
-    assert_eq!(place.json(&["unmanage", "h0"])["command"], "unmanage");
+    assert_eq!(place.json(&["unmanage", "m"])["command"], "unmanage");
     assert_eq!(place.json(&["check"])["findings"], serde_json::json!([]));
     assert_eq!(place.json(&["release", "managed"])["files"][0]["size_bytes"], 1 << 20);
     place.done(&["cp", "--managed", "data", "again"]);
@@ -282,4 +284,55 @@ fn holes_stay_holes() {
     assert!(place.read("back") == place.read("sparse"));
     place.done(&["release", "managed"]);
     assert!(place.read("managed") == place.read("sparse"));
+}
+
+/// The first bad name ended the command, and those after it were not even looked at.
+#[test]
+fn of_several_files_each_is_tried_and_failures_are_named() {
+    let place = Place::with_cluster();
+    place.write("data", &noise(1 << 20));
+    let make = || ["a", "b"].map(|name| place.done(&["cp", "--managed", "data", name]));
+    std::fs::create_dir(place.path("directory")).unwrap();
+    make();
+    let said = place.say(&["rm", "gone", "a", "data", "directory", "b"]);
+    assert_eq!(said.status, 1, "{}", said.err);
+    let lines: Vec<&str> = said.err.lines().collect();
+    assert!(lines.len() == 3 && lines[0].contains("cannot open gone"), "{lines:?}");
+    assert!(
+        lines[1].contains("data is not a managed file") && lines[2].contains("directory is a directory"),
+        "{lines:?}"
+    );
+    assert!(lines[2].contains("`stripewise run -- rm -r directory`"), "{lines:?}");
+    assert!(!place.path("a").exists() && !place.path("b").exists() && place.path("data").exists());
+    make();
+    let mut command = place.command(&["--json", "release", "a", "data", "b"]);
+    let output = command.output().unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    support::schema::check("release", &shown);
+    assert_eq!((output.status.code(), shown["files"].as_array().unwrap().len()), (Some(1), 2), "{shown}");
+    assert!(shown["failed"][0]["path"] == "data" && shown["failed"][0]["error"].as_str().unwrap().contains("data"));
+    assert!(place.read("a") == place.read("data") && place.read("b") == place.read("data"));
+    // Of one name alone the command fails as a whole.
+    assert_eq!((place.say(&["rm", "gone"]).status, place.say(&["release", "data"]).status), (2, 2));
+    assert_eq!(place.say(&["rm", "--force", "gone", "missing"]).status, 0);
+}
+
+#[test]
+fn the_clusters_own_directories_get_no_managed_files_and_no_copies() {
+    let place = Place::with_cluster();
+    place.write("data", &noise(1 << 20));
+    std::fs::create_dir_all(place.path("s1/inner")).unwrap();
+    std::os::unix::fs::symlink("s1", place.path("link")).unwrap();
+    let server = "the directory HERE/s1 of server s1, which holds the cluster's own files alone";
+    for (directory, whose) in [
+        ("s1", server),
+        ("link/inner", server),
+        ("stripewise-state", "lies in the state directory HERE/stripewise-state"),
+    ] {
+        for words in [&["manage", directory][..], &["cp", "data", directory], &["cp", "--managed", "data", directory]] {
+            let said = place.say(words);
+            assert!(said.status == 2 && said.err.contains(whose), "{words:?}: {}", said.err);
+        }
+    }
+    assert!(!place.path("s1/data").exists() && place.json(&["manage"])["directories"].as_array().unwrap().is_empty());
 }

@@ -266,3 +266,130 @@ fn odd_traces_are_told_and_refused_only_where_they_must_be() {
     let said = place.say(&["plan", "foreign"]);
     assert!(said.status == 2 && said.err.contains("foreign: no trace; expected"), "{}", said.err);
 }
+
+/// The numbers of servers that a plan puts anything on.
+fn used(plan: &serde_json::Value) -> std::collections::BTreeSet<u64> {
+    let files = plan["files"].as_array().unwrap().iter().flat_map(|file| file["windows"].as_array().unwrap());
+    let layouts = files.flat_map(|window| window["placement"]["layouts"].as_array().unwrap());
+    layouts.flat_map(|layout| layout.as_array().unwrap()).map(|stripe| stripe[0].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn drained_servers_are_left_out_of_plans_and_plans_with_them_are_not_applied() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    place.write("data", &noise(8 << 20));
+    let path = place.path("data").canonicalize().unwrap();
+    write_trace(&place, "run.csv", path.to_str().unwrap(), 4, 32, 5);
+    // A cluster that nobody has used yet has no state: nothing is known to be drained, and planning makes none.
+    let state = place.path("stripewise-state");
+    let aside = place.path("aside");
+    std::fs::rename(&state, &aside).unwrap();
+    let old = place.json(&["plan", "run.csv", "--policy", "def", "-o", "old.json"])["plan"].clone();
+    assert!(!state.exists() && used(&old).contains(&3), "{:?}", used(&old));
+    std::fs::rename(&aside, &state).unwrap();
+    place.done(&["evacuate", "s1"]);
+    let said = place.say(&["plan", "run.csv", "--policy", "def", "-o", "new.json"]);
+    let remark = "nothing is planned for s1, which `stripewise evacuate` drained; `stripewise evacuate s1 --undo` lets it be used again";
+    assert!(said.status == 0 && said.err.matches(remark).count() == 1, "{}", said.err);
+    let new: serde_json::Value = serde_json::from_slice(&place.read("new.json")).unwrap();
+    assert_eq!((new["options"]["exclude"].clone(), used(&new).contains(&3)), (serde_json::json!(["s1"]), false));
+    let said = place.say(&["plan", "run.csv", "--policy", "all", "--exclude", "s1"]);
+    assert!(said.status == 0 && said.err.contains(remark), "{}", said.err);
+    let said = place.say(&["apply", "old.json", "--force"]);
+    let refused = "old.json puts data on s1, which `stripewise evacuate` drained; nothing was changed";
+    assert!(said.status == 2 && said.err.contains(refused), "{}", said.err);
+    assert!(said.err.contains("`stripewise evacuate s1 --undo`"), "{}", said.err);
+    let said = place.say(&["explain", "old.json"]);
+    assert!(said.status == 0 && said.err.contains("the plan puts data on s1"), "{}", said.err);
+    assert!(!place.say(&["explain", "new.json"]).err.contains("s1"));
+    place.done(&["evacuate", "s1", "--undo"]);
+    place.done(&["apply", "old.json", "--force", "--dry-run"]);
+}
+
+/// What files hold that are managed already is not there for others, but is for themselves.
+#[test]
+fn plans_count_on_what_managed_files_leave() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    let space = |plan: &serde_json::Value| plan["servers"][2]["room_bytes"].as_u64().unwrap();
+    let path = place.path("data");
+    write_trace(&place, "run.csv", path.to_str().unwrap(), 4, 32, 5);
+    let before = space(&place.json(&["plan", "run.csv"])["plan"]);
+    place.write("original", &noise(32 << 20));
+    place.done(&["cp", "--managed", "original", "other"]);
+    let held = place.json(&["ls", "--servers"])["servers"][2]["promised_bytes"].as_u64().unwrap();
+    let beside = space(&place.json(&["plan", "run.csv"])["plan"]);
+    assert!(held > 0 && before - beside == held, "{before} {beside} {held}");
+    place.done(&["rm", "other"]);
+    place.done(&["cp", "--managed", "original", "data"]);
+    assert_eq!(space(&place.json(&["plan", "run.csv"])["plan"]), before);
+}
+
+/// It was found out when all was done.
+#[test]
+fn where_a_plan_or_a_report_cannot_go_is_said_before_the_trace_is_read() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    std::fs::create_dir(place.path("d")).unwrap();
+    place.write("file", b"");
+    for command in [&["plan", "gone.csv", "-o"][..], &["report", "gone.csv", "-o"]] {
+        for path in ["d", "missing/out", "file/out", "/proc/out"] {
+            let said = place.say(&[command, &[path]].concat());
+            assert!(said.status == 2 && said.err.contains(&format!("cannot write {path}: ")), "{}", said.err);
+        }
+    }
+    let said = place.say(&["plan", "gone.csv", "--policy", "all", "-o", "/proc/plans/of"]);
+    assert!(said.status == 2 && said.err.contains("cannot write into /proc/plans/of"), "{}", said.err);
+    let said = place.say(&["plan", "gone.csv", "--policy", "all", "-o", "new/plans"]);
+    assert!(said.status == 2 && said.err.contains("gone.csv") && !place.path("new").exists(), "{}", said.err);
+}
+
+/// A plan has names as traces do. They were taken for the names themselves, so that `apply` had another file expected.
+#[test]
+fn names_that_are_not_utf8_lead_to_no_other_file() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    let here = place.path("").canonicalize().unwrap();
+    let here = here.to_str().unwrap();
+    write_trace(&place, "odd.csv", &format!("{here}/odd\\xFF"), 2, 64, 5);
+    write_trace(&place, "text.csv", &format!("{here}/text\\x5CxFF"), 2, 64, 5);
+    let said = place.say(&["plan", "odd.csv", "text.csv", "-o", "plan.json"]);
+    let left_out = "left out HERE/odd\\xff: managed files have names in UTF-8";
+    assert!(said.status == 0 && said.err.contains(left_out), "{}", said.err);
+    assert!(said.out.contains("text\\x5CxFF") && !said.out.contains("odd"), "{}", said.out);
+    place.done(&["apply", "plan.json", "--force"]);
+    assert_eq!(place.json(&["manage"])["expected"], serde_json::json!(["HERE/text\\xFF"]));
+    // A plan of an earlier version has both.
+    let text = String::from_utf8(place.read("plan.json")).unwrap();
+    place.write("old.json", text.replace("text\\\\x5CxFF", "odd\\\\xFF").as_bytes());
+    let said = place.say(&["apply", "old.json", "--force"]);
+    assert!(said.status == 2 && said.err.contains("HERE/odd\\xff is not UTF-8"), "{}", said.err);
+    let said = place.say(&["plan", "odd.csv"]);
+    assert!(said.status == 2 && said.err.contains("no file to plan for"), "{}", said.err);
+    place.done(&["manage"]);
+}
+
+#[test]
+fn what_a_plan_cannot_mean_is_said() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    write_trace(&place, "run.csv", "/data/shared", 2, 64, 5);
+    place.write("array.json", b"[]");
+    for (words, expected) in [
+        (
+            &["apply", "array.json"][..],
+            "a plan is a JSON object, as `stripewise plan -o` writes it, and this begins with '['",
+        ),
+        (
+            &["plan", "run.csv", "--replica-room", "1GiB"],
+            "--replica-room: opt plans no replicas; plan with --policy cost",
+        ),
+        (&["plan", "run.csv", "--ssd-room", "-5"], "`-5` is not a size; write a number and a unit"),
+    ] {
+        let said = place.say(words);
+        assert!(said.status == 2 && said.err.contains(expected) && !said.err.contains("tip:"), "{}", said.err);
+    }
+    place.done(&["plan", "run.csv", "--replica-room", "1GiB", "--policy", "cost"]);
+    place.done(&["plan", "run.csv", "--ssd-room", "1EiB"]);
+}

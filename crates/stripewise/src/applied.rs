@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{Cluster, input};
-use stripewise_planner::{Plan, Sources};
+use stripewise_planner::{Plan, PlannedFile, Sources};
 use stripewise_store::state::{OwnDirectory, StateDirectory, StateError};
 use thiserror::Error;
 
@@ -105,7 +105,7 @@ pub(crate) fn forget(cluster: &Cluster, path: &str) -> Result<u64> {
             directory.remove(&format!("{name}.index"))?;
             directory.remove(&format!("{name}.json"))?;
         } else if let Some(mut whole) = load(directory, name, cluster) {
-            whole.files.retain(|file| !is_forgotten(&file.path));
+            whole.files.retain(|file| !file.managed_name().is_some_and(|name| is_forgotten(&name)));
             directory.replace(&format!("{name}.json"), whole.to_json().as_bytes())?;
             write_index(directory, name, &whole)?;
         }
@@ -119,7 +119,7 @@ pub(crate) fn forget(cluster: &Cluster, path: &str) -> Result<u64> {
 
 fn write_index(directory: &OwnDirectory, name: &str, plan: &Plan) -> Result<Applied> {
     let of = stamp(directory, name)?;
-    let paths = plan.files.iter().map(|file| file.path.clone()).collect();
+    let paths = plan.files.iter().filter_map(PlannedFile::managed_name).collect();
     let mut head = plan.clone();
     head.files = Vec::new();
     let index = Index { version: INDEX_VERSION, of, plan: head, paths };

@@ -10,8 +10,10 @@ pub use step::{Action, Step};
 
 use crate::applied;
 use crate::interrupt::Interrupt;
+use crate::messages::shown;
 use crate::named_plan;
 use crate::paths::{OnPath as _, real};
+use crate::plan_space;
 use crate::progress::Voice;
 use crate::replicas::{Synced, sync, wanted};
 use crate::session::Session;
@@ -61,10 +63,11 @@ pub fn apply(
     let (dry_run, force) = (*dry_run, *force);
     plan.check(cluster, path)?;
     check_paths(plan, path)?;
-    check_verdict(session, plan, path, dry_run, force)?;
     check_space(plan)?;
+    check_verdict(session, plan, path, dry_run, force)?;
     let mut steps = plan.files.iter().map(step).collect::<Result<Vec<Step>, ApplyError>>()?;
     let store = Store::open(session)?;
+    check_drained(plan, path, cluster, &store)?;
     capacity::check(&store, &plan.files, &mut steps)?;
     for step in steps.iter().filter(|step| step.action == Action::Move) {
         manage::examine_elsewhere(&store.client, &step.path, unchecked_hosts)?;
@@ -118,7 +121,7 @@ fn replicate(
 /// Before an error: files before the one that failed stay managed.
 fn report_moved(voice: &Voice, moved: &[&Path]) {
     for path in moved {
-        let (path, word) = (path.display(), quoted_path(path));
+        let (path, word) = (shown(path), quoted_path(path));
         voice.say(format_args!("{path} was moved before and stays managed; `stripewise release {word}` turns it back"));
     }
 }
@@ -142,10 +145,14 @@ fn check_verdict(session: &Session, plan: &Plan, path: &Path, dry_run: bool, for
     Ok(())
 }
 
-/// A relative path means another file in every directory.
+/// A relative path means another file in every directory, and the mapping table has names in UTF-8.
 fn check_paths(plan: &Plan, path: &Path) -> Result<(), ApplyError> {
-    match plan.files.iter().find(|file| !Path::new(&file.path).is_absolute()) {
-        Some(file) => Err(ApplyError::Relative { plan: path.to_owned(), file: file.path.clone() }),
+    if let Some(file) = plan.files.iter().find(|file| !file.name().is_absolute()) {
+        return Err(ApplyError::Relative { plan: path.to_owned(), file: file.path.clone() });
+    }
+    // Before the first file is touched.
+    match plan.files.iter().find(|file| file.managed_name().is_none()) {
+        Some(file) => Err(ApplyError::NotUtf8 { path: file.name() }),
         None => Ok(()),
     }
 }
@@ -168,9 +175,18 @@ fn check_space(plan: &Plan) -> Result<(), ApplyError> {
     Ok(())
 }
 
+/// A plan with a stripe on a server that takes nothing new would lie elsewhere than it says.
+fn check_drained(plan: &Plan, path: &Path, cluster: &Cluster, store: &Store) -> Result<(), ApplyError> {
+    let servers = plan_space::drained_of(plan, cluster, &store.drained()?);
+    match servers.first() {
+        Some(first) => Err(ApplyError::Drained { plan: path.to_owned(), first: first.clone(), servers }),
+        None => Ok(()),
+    }
+}
+
 /// What is to be done with `file`; an error when it could not be.
 fn step(file: &PlannedFile) -> Result<Step, ApplyError> {
-    let path = real(Path::new(&file.path))?;
+    let path = real(&file.name())?;
     let (action, size_bytes) = match path.symlink_metadata() {
         Ok(_) => (Action::Move, examine(&path)?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Action::Expect, 0),
@@ -203,14 +219,14 @@ fn bring_in(
     checked.map_err(|what| ApplyError::Placement { path: path.to_owned(), what })?;
     // Copying and verifying count each.
     let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let bar = voice.bytes(size * 2, &format!("placing {}", path.display()));
+    let bar = voice.bytes(size * 2, &format!("placing {}", shown(path)));
     let progress = |done, _| bar.set(done);
     let (cancelled, progress) = (Some(interrupt.flag()), Some(&progress as &dyn Fn(u64, u64)));
     let moving = Moving { cancelled, progress, unchecked_hosts, ..Moving::default() };
     let moved = manage::apply(&store.client, path, placement, &moving)?;
     drop(bar);
     if let Some(note) = moved.note {
-        voice.say(format_args!("{}: {note}", path.display()));
+        voice.say(format_args!("{}: {note}", shown(path)));
     }
     Ok(moved.copied_bytes)
 }

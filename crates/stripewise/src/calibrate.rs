@@ -20,7 +20,7 @@ mod verify;
 mod write_classes;
 
 pub use error::CalibrationError;
-pub use measure::SERVER_LINES;
+pub use measure::{LEAST_FILE_BYTES, SERVER_LINES};
 pub use verify::{Verification, VerifiedDirection, VerifiedServer, VerifyOptions, verify};
 
 use crate::interrupt::Interrupt;
@@ -31,7 +31,6 @@ use host::HostLoad;
 use measure::{Effort, LINK_LINES, LineSamples, Lines, fits, line_of, measure};
 use pool::PoolsLock;
 use real::{Kept, RealSubject, measure_directory, measure_pool};
-use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -133,9 +132,8 @@ pub struct Calibrated {
 /// [`CalibrationError::Output`] before anything is measured, those of [`measure_servers`], and
 /// [`CalibrationError::Profile`] if the file cannot be written.
 pub fn calibrate(cluster: &Cluster, options: &Options, output: &Path, voice: &Voice) -> Result<Calibrated> {
-    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let writable = access(parent, Access::WRITE_OK);
-    writable.map_err(|source| CalibrationError::Output { directory: parent.to_owned(), source })?;
+    let writable = stripewise_layout::output::check(output);
+    writable.map_err(|source| CalibrationError::Output { path: output.to_owned(), source })?;
     let bar = voice.share("calibrating");
     let Calibration { profile, notes } = measure_servers(cluster, options, &|share| bar.set((share * 1000.0) as u64))?;
     drop(bar);

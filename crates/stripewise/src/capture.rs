@@ -1,6 +1,7 @@
 //! Capturing: a directory for the trace, the program under the preload library, and what to say when it has ended.
 
 use crate::launch::{Launch, LaunchError, exit_byte};
+use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
 use crate::progress::Voice;
 use crate::relay::{Relay, RelayError};
@@ -32,7 +33,7 @@ pub enum CaptureError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// Something else than a directory.
-    #[error("{} exists and is no directory; name another one with -o", path.display())]
+    #[error("{} exists and is no directory; name another one with -o", shown(path))]
     NoDirectory {
         /// What stands there.
         path: PathBuf,
@@ -40,8 +41,8 @@ pub enum CaptureError {
     /// A directory of other things.
     #[error(
         "{} holds {}, which is no part of a trace; name another directory with -o",
-        directory.display(),
-        foreign.display()
+        shown(directory),
+        shown(foreign)
     )]
     Foreign {
         /// The directory.
@@ -50,7 +51,10 @@ pub enum CaptureError {
         foreign: PathBuf,
     },
     /// A trace that was not to be replaced.
-    #[error("{} holds a trace already; name another directory with -o, or give --join if this is a part of the same job", directory.display())]
+    #[error(
+        "{} holds a trace already; name another directory with -o, or give --join if this is a part of the same job",
+        shown(directory)
+    )]
     TraceThere {
         /// The trace.
         directory: PathBuf,

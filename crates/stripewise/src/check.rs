@@ -1,10 +1,11 @@
 //! Finding and repairing orphans, lost stubs, faulty servers and a damaged mapping table.
 
+use crate::rebalance;
 use crate::session::{Session, SessionError};
 use crate::store::{Store, StoreError};
 use serde::Serialize;
 use stripewise_broker::{Broker, BrokerError};
-use stripewise_layout::Cluster;
+use stripewise_layout::{Cluster, ServerId};
 use stripewise_store::protocol::{Admin, Finding, Reply};
 use stripewise_store::state::StateError;
 use thiserror::Error;
@@ -29,6 +30,8 @@ pub enum CheckError {
 pub struct Checked {
     /// Empty when nothing is wrong.
     pub findings: Vec<Finding>,
+    /// What a person may want to do besides, one sentence each.
+    pub remarks: Vec<String>,
 }
 
 impl Checked {
@@ -52,7 +55,7 @@ pub fn check(session: &Session, repair: bool) -> Result<Checked, CheckError> {
         damages => damages?,
     };
     if !damages.is_empty() && !repair {
-        return Ok(Checked { findings: damages.into_iter().map(damaged).collect() });
+        return Ok(Checked { findings: damages.into_iter().map(damaged).collect(), remarks: Vec::new() });
     }
     let mut findings = if damages.is_empty() { Vec::new() } else { rebuild_table(&cluster, damages)? };
     // What no record of a new table names is looked at by a person before it is removed.
@@ -62,7 +65,35 @@ pub fn check(session: &Session, repair: bool) -> Result<Checked, CheckError> {
         return Err(StoreError::Answer { question: "a check" }.into());
     };
     findings.extend(found);
-    Ok(Checked { findings })
+    let mut added = added(&store)?;
+    for finding in findings.iter_mut().filter(|finding| !finding.repaired) {
+        let is_of = |name: &String| finding.what.starts_with(&format!("server {name}: "));
+        if let Some(at) = added.iter().position(is_of) {
+            let name = added.remove(at);
+            finding.remedy = format!(
+                "if {name} was added to cluster.toml, `stripewise rebalance` prepares it and lays the files that are there over it; otherwise {}",
+                finding.remedy
+            );
+        }
+    }
+    let remarks = rebalance_remark(&added).into_iter().collect();
+    Ok(Checked { findings, remarks })
+}
+
+/// Names of servers that were added and hold nothing yet, where others of their class do.
+fn added(store: &Store) -> Result<Vec<String>, StoreError> {
+    let usage = store.usage()?;
+    let class = |id: &ServerId| store.cluster.servers[usize::from(id.0)].class;
+    let holds = |id: &ServerId| usage[usize::from(id.0)].objects > 0;
+    let is_due = |id: &ServerId| store.cluster.ids().any(|other| holds(&other) && class(&other) == class(id));
+    let added = rebalance::appended(&usage).into_iter().filter(is_due);
+    Ok(added.map(|id| usage[usize::from(id.0)].name.clone()).collect())
+}
+
+fn rebalance_remark(names: &[String]) -> Option<String> {
+    let (hold, them) = if names.len() == 1 { ("holds", "it") } else { ("hold", "them") };
+    let names = if names.is_empty() { return None } else { names.join(", ") };
+    Some(format!("{names} {hold} nothing yet; `stripewise rebalance` lays the files that are there over {them} too"))
 }
 
 fn rebuild_table(cluster: &Cluster, damages: Vec<String>) -> Result<Vec<Finding>, BrokerError> {

@@ -8,6 +8,7 @@ mod target;
 use crate::interrupt::Interrupt;
 use crate::layouts::PlacementError;
 use crate::messages::shown;
+use crate::own_places::OwnPlace;
 use crate::paths::{PathError, PlaceError, absolute};
 use crate::progress::Voice;
 use crate::store::{Store, StoreError};
@@ -42,35 +43,38 @@ pub enum CopyError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// Several files into what is no directory.
-    #[error("{} is no directory; several files can only be copied into one", path.display())]
+    #[error("{} is no directory; several files can only be copied into one", shown(path))]
     NoDirectory {
         /// The destination as it was named.
         path: PathBuf,
     },
     /// A directory, a device or the like is to be copied.
-    #[error("{} is not a regular file; cp copies regular files only", path.display())]
+    #[error("{} is not a regular file; cp copies regular files only", shown(path))]
     NotRegular {
         /// The source as it was named.
         path: PathBuf,
     },
     /// A directory, a device or the like stands at the destination.
-    #[error("{} is no regular file; name another destination", path.display())]
+    #[error("{} is no regular file; name another destination", shown(path))]
     Destination {
         /// The destination.
         path: PathBuf,
     },
     /// Source and destination are one file.
-    #[error("{} is the source itself", path.display())]
+    #[error("{} is the source itself", shown(path))]
     Itself {
         /// The destination.
         path: PathBuf,
     },
     /// The destination ends in `..` or is `/`.
-    #[error("{} names no file", path.display())]
+    #[error("{} names no file", shown(path))]
     NoName {
         /// The destination.
         path: PathBuf,
     },
+    /// The destination is in one of the cluster's own directories.
+    #[error(transparent)]
+    Own(#[from] OwnPlace),
     /// A name that no managed file can have.
     #[error("{} is not UTF-8; managed files have names in UTF-8", shown(path))]
     NotUtf8 {
@@ -78,13 +82,13 @@ pub enum CopyError {
         path: PathBuf,
     },
     /// An interrupt came.
-    #[error("stopped; {} is as it was", path.display())]
+    #[error("stopped; {} is as it was", shown(path))]
     Stopped {
         /// The destination.
         path: PathBuf,
     },
     /// The broker does not say whether a plan expects the destination.
-    #[error("cannot ask whether a plan expects {}", path.display())]
+    #[error("cannot ask whether a plan expects {}", shown(path))]
     Expected {
         /// The destination.
         path: PathBuf,
@@ -92,7 +96,7 @@ pub enum CopyError {
         source: ClientError,
     },
     /// The broker refused the copy.
-    #[error("cannot {what} {}", path.display())]
+    #[error("cannot {what} {}", shown(path))]
     Client {
         /// What was tried, to follow "cannot".
         what: &'static str,
@@ -102,7 +106,7 @@ pub enum CopyError {
         source: ClientError,
     },
     /// The copy's data could not be made complete.
-    #[error("cannot finish {}", path.display())]
+    #[error("cannot finish {}", shown(path))]
     File {
         /// The destination.
         path: PathBuf,
@@ -110,7 +114,7 @@ pub enum CopyError {
         source: FileError,
     },
     /// The destination never stays the same for long enough.
-    #[error("cannot finish {}: other programs replace it again and again; end them and repeat", path.display())]
+    #[error("cannot finish {}: other programs replace it again and again; end them and repeat", shown(path))]
     Contended {
         /// The destination.
         path: PathBuf,
@@ -189,7 +193,7 @@ pub fn copy(
     }
     let attributes = reader.attributes()?;
     let mut target = Target::new(store, &to, kind, attributes, reader.identity()?)?;
-    let progress = voice.bytes(reader.size_bytes()?, &format!("copying {}", from.display()));
+    let progress = voice.bytes(reader.size_bytes()?, &format!("copying {}", shown(from)));
     reader.each_data(|offset, piece| {
         if interrupt.came() {
             return Err(CopyError::Stopped { path: to.clone() });

@@ -38,6 +38,7 @@ pub(crate) use online::{Online, Settings};
 use crate::agent_metrics;
 use crate::interrupt::Interrupt;
 use crate::messages::chain;
+use crate::messages::shown;
 use crate::moves::{list, totals};
 use crate::named_plan::NamedPlan;
 use crate::progress::Voice;
@@ -105,9 +106,9 @@ pub fn daemon(session: &Session, options: &DaemonOptions, interrupt: Interrupt) 
     };
     let mut daemon = Daemon::start(store, guide, options.bandwidth, voice, options.metrics)?;
     if let Some((address, token)) = daemon.network() {
-        voice.say(format_args!("metrics at http://{address}/metrics with the token in {}", token.display()));
+        voice.say(format_args!("metrics at http://{address}/metrics with the token in {}", shown(token)));
     }
-    let state = cluster.state.display();
+    let state = shown(&cluster.state);
     if daemon.is_broker() {
         voice.say(format_args!("serving {state}"));
     } else {

@@ -11,6 +11,7 @@ mod program;
 
 pub use finding::{Finding, Level};
 
+use crate::messages::shown;
 use crate::preload::{PRELOAD_NAME, preload_library};
 use program::{Outlook, Program};
 use serde::Serialize;
@@ -61,7 +62,7 @@ pub struct Unredirected {
 impl Unredirected {
     /// The program, and what stands in the way.
     pub fn reason(&self) -> String {
-        format!("{} {}", self.program.display(), self.obstacle.what())
+        format!("{} {}", shown(&self.program), self.obstacle.what())
     }
 
     /// What to do about it.

@@ -1,5 +1,6 @@
 //! Emulated servers, as `--emulated` names them: so many of a named device each.
 
+use crate::messages::shown;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise_device::{DeviceSpec, UnknownName, lookup_device, lookup_link};
@@ -99,7 +100,7 @@ pub fn servers(
 
 /// Another cluster's servers may lie where those of this one would.
 #[derive(Debug, Error)]
-#[error("{} exists already; name another directory with --emulated-dir", root.display())]
+#[error("{} exists already; name another directory with --emulated-dir", shown(root))]
 pub struct RootTaken {
     /// The directory that is taken.
     pub root: PathBuf,

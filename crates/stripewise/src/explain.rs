@@ -1,6 +1,7 @@
 //! Why regions lie where a plan puts them.
 
 use crate::made_from::{MadeFromError, PlanFiles, Recorded};
+use crate::plan_space;
 use crate::session::Session;
 use serde::Serialize;
 use std::path::Path;
@@ -82,6 +83,9 @@ pub enum Explanation {
 pub fn explain(session: &Session, options: &ExplainOptions) -> Result<Explanation> {
     let recorded = Recorded::load(session, &options.files)?;
     let wanted = options.region.as_deref().map(|text| region_of(text, &recorded.plan.files)).transpose()?;
+    if let Some(stale) = plan_space::stale(session, &recorded.cluster, &recorded.plan) {
+        session.say(stale);
+    }
     let _waiting = session.voice().waiting("reading the trace");
     let made_from = recorded.read_inputs()?;
     let request = made_from.request();

@@ -1,6 +1,7 @@
 //! Plans as layouts of a site's own file system.
 
 use crate::inputs::{InputError, hash_traces};
+use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError};
 use crate::progress::Voice;
 use crate::site::{LoadSiteError, LoadedSite, load};
@@ -28,7 +29,10 @@ pub enum ExportPlanError {
     #[error(transparent)]
     Site(#[from] LoadSiteError),
     /// The site has another file system than was asked for.
-    #[error("{} describes a site with {found}, not {asked}; name that site's file with --site, or leave out --to", site.display())]
+    #[error(
+        "{} describes a site with {found}, not {asked}; name that site's file with --site, or leave out --to",
+        shown(site)
+    )]
     OtherFileSystem {
         /// The site's file.
         site: PathBuf,
@@ -47,7 +51,10 @@ pub enum ExportPlanError {
     #[error(transparent)]
     Input(#[from] InputError),
     /// The traces that were named are not those of the plan.
-    #[error("{traces}: not what {} was made from: the contents differ; name the original with --trace, or make the plan again with `stripewise plan`", plan.display())]
+    #[error(
+        "{traces}: not what {} was made from: the contents differ; name the original with --trace, or make the plan again with `stripewise plan`",
+        shown(plan)
+    )]
     Changed {
         /// The traces.
         traces: String,
@@ -113,14 +120,14 @@ fn accesses(plan: &Plan, options: &ExportOptions) -> Result<(Vec<FileAccess>, Ve
     };
     let gone = traces.iter().find(|path| !path.exists());
     if let Some(path) = gone.filter(|_| options.traces.is_empty()) {
-        return Ok((Vec::new(), vec![format!("there is no {}, which the plan was made from", path.display())]));
+        return Ok((Vec::new(), vec![format!("there is no {}, which the plan was made from", shown(path))]));
     }
     let Some(region_size) = plan.region_size().filter(|_| !traces.is_empty()) else {
         return Ok((Vec::new(), Vec::new()));
     };
     let was = &plan.made_from.trace_sha256;
     if !was.is_empty() && hash_traces(&traces)? != *was {
-        let traces = traces.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let traces = traces.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ");
         return Err(ExportPlanError::Changed { traces, plan: options.plan.clone() });
     }
     let opened = traces.iter().map(|path| Ok(Trace::open(path)?)).collect::<Result<Vec<Trace>, ExportPlanError>>()?;

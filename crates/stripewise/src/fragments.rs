@@ -1,5 +1,6 @@
 //! Whether small parts of requests to a file's disks go to SSDs.
 
+use crate::messages::shown;
 use crate::session::Session;
 use crate::store::{Store, StoreError};
 use serde::Serialize;
@@ -17,14 +18,14 @@ pub enum FragmentsError {
     /// There is nowhere to put fragments.
     #[error(
         "{} reserves no space for fragments; write `fragment_room = \"256MiB\"`, or another size, above its first [[server]]",
-        cluster.display()
+        shown(cluster)
     )]
     NoSpace {
         /// The cluster file.
         cluster: PathBuf,
     },
     /// The broker refused it for one file.
-    #[error("{}", path.display())]
+    #[error("{}", shown(path))]
     File {
         /// As it was named.
         path: PathBuf,

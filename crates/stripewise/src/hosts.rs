@@ -1,5 +1,6 @@
 //! The hosts of a cluster: who they are, forgetting one that is gone, the key by which they know each other, and what they see of each other's changes in a directory.
 
+use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError};
 use crate::store::{Store, StoreError};
 use serde::Serialize;
@@ -129,7 +130,7 @@ pub enum ProbeError {
     #[error(transparent)]
     Path(#[from] PathError),
     /// A name that hosts cannot be told.
-    #[error("{} is not UTF-8; directories of a cluster have names in UTF-8", path.display())]
+    #[error("{} is not UTF-8; directories of a cluster have names in UTF-8", shown(path))]
     NotUtf8 {
         /// Absolute path.
         path: std::path::PathBuf,

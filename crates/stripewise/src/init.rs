@@ -13,6 +13,7 @@ pub use server::{NamedServer, ParseServerError, Place};
 
 use crate::emulated::{self, EmulatedServers, RootTaken};
 use crate::limits::{self, LimitError};
+use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
 use crate::session::Session;
 use serde::Serialize;
@@ -72,14 +73,14 @@ pub enum InitError {
     /// A cluster file is there.
     #[error(
         "{} exists already and is the way to its cluster's files; name another with -C for another cluster",
-        path.display()
+        shown(path)
     )]
     Exists {
         /// The cluster file.
         path: PathBuf,
     },
     /// The cluster file would have no directory.
-    #[error("there is no directory {}; make it first", path.display())]
+    #[error("there is no directory {}; make it first", shown(path))]
     NoDirectory {
         /// Directory of the cluster file.
         path: PathBuf,
@@ -94,7 +95,7 @@ pub enum InitError {
         what: String,
     },
     /// The directory of a server is missing.
-    #[error("server `{server}`: there is no directory {}; mount or make it first", directory.display())]
+    #[error("server `{server}`: there is no directory {}; mount or make it first", shown(directory))]
     NoServerDirectory {
         /// Name of the server.
         server: String,
@@ -124,7 +125,7 @@ pub enum InitError {
         outside: PathBuf,
     },
     /// The directory of a server takes nothing.
-    #[error("server `{server}`: {} is not writable ({source}); change its mode or owner", directory.display())]
+    #[error("server `{server}`: {} is not writable ({source}); change its mode or owner", shown(directory))]
     NotWritable {
         /// Name of the server.
         server: String,
@@ -136,7 +137,7 @@ pub enum InitError {
     /// The state directory is another cluster's.
     #[error(
         "the state directory {} is not empty: it belongs to another cluster; choose another with --state",
-        state.display()
+        shown(state)
     )]
     StateTaken {
         /// The state directory.

@@ -2,17 +2,21 @@
 
 use crate::data_files::is_data;
 use crate::doctor;
-use crate::free_space;
+use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
+use crate::plan_space::{self, PlanSpace};
 use crate::prefixes::Prefixes;
 use crate::recordings::{RecordingError, Recordings};
+use crate::session::Session;
 use crate::trace_faults::{IncompleteTrace, impossible_requests};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use stripewise_capture::format;
 use stripewise_layout::figures::bytes;
+use stripewise_layout::text::bytes_of;
 use stripewise_layout::{ByteCount, Cluster, Direction};
 use stripewise_model::{Caveat, Profile, ProfileError};
 use stripewise_planner::{InputPaths, PlanKey, PlanOptions, PlanRequest, PlannedProgram, Sources};
@@ -125,13 +129,19 @@ impl Inputs {
         if counted.impossible > 0 {
             remarks.push(impossible_requests(counted.impossible));
         }
-        let named = trace_paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let named = trace_paths.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ");
         if counted.files.is_empty() {
             return Err(InputError::NoRequests { traces: named });
         }
         let prefixes = Prefixes::new(&selection.prefixes);
         let unmatched = prefixes.unmatched(counted.files.iter().map(|file| file.path.as_str()));
         let (files, left_out) = selection.choose(&prefixes, counted.files.clone());
+        let (files, unnamed): (Vec<FileAccess>, Vec<FileAccess>) = files.into_iter().partition(can_be_managed);
+        if let Some(first) = unnamed.first() {
+            let (name, others) = (shown(&name_of(&first.path)), unnamed.len() - 1);
+            let others = if others > 0 { format!(" and {others} others") } else { String::new() };
+            remarks.push(format!("left out {name}{others}: managed files have names in UTF-8"));
+        }
         if let Some(unmatched) = unmatched {
             if files.is_empty() {
                 return Err(InputError::NotTraced { traces: named, unmatched });
@@ -149,7 +159,12 @@ impl Inputs {
         }
         let (coarse, is_open) = counted.coarse_of(&files);
         let other = match is_open {
-            true => Some(selection.choose(&prefixes, recordings.count(&options, Arrangement::Together)?.files).0),
+            true => {
+                let (mut other, _) =
+                    selection.choose(&prefixes, recordings.count(&options, Arrangement::Together)?.files);
+                other.retain(can_be_managed);
+                Some(other)
+            }
             false => None,
         };
         if !coarse.is_empty() {
@@ -186,17 +201,13 @@ impl Inputs {
         &self.sources
     }
 
-    /// Asks the servers what they have free. One that does not say is planned for by its capacity alone, with a remark.
-    pub(crate) fn ask_free_space(&mut self, cluster: &Cluster) {
-        for (server, standing) in cluster.servers.iter().zip(free_space::of_servers(cluster)) {
-            self.free_bytes.push(standing.as_ref().ok().map(|standing| standing.free_bytes));
-            let Err(error) = standing else { continue };
-            let consequence = match server.capacity {
-                Some(_) => "and the plan fills its capacity",
-                None => "and the plan takes it to have space for everything; give it a capacity in cluster.toml",
-            };
-            self.remarks.push(free_space::unknown(&server.name, consequence, error));
-        }
+    /// Finds out what the files may take on the servers; names of servers that are drained. What is not known is said in a remark.
+    pub(crate) fn find_space(&mut self, session: &Session, cluster: &Cluster) -> Vec<String> {
+        let paths = self.files.iter().filter_map(|file| String::from_utf8(bytes_of(&file.path)).ok()).collect();
+        let PlanSpace { free_bytes, drained, remarks } = plan_space::find(session, cluster, &paths);
+        self.free_bytes = free_bytes;
+        self.remarks.extend(remarks);
+        drained
     }
 
     /// Leaves out the files whose path is not wanted.
@@ -226,6 +237,16 @@ impl Inputs {
             concurrency: None,
         }
     }
+}
+
+/// The name that a path of a trace stands for.
+fn name_of(path: &str) -> PathBuf {
+    OsString::from_vec(bytes_of(path)).into()
+}
+
+/// Whether the mapping table can name the file.
+fn can_be_managed(file: &FileAccess) -> bool {
+    String::from_utf8(bytes_of(&file.path)).is_ok()
 }
 
 fn counted_files(count: usize) -> String {

@@ -3,6 +3,7 @@
 pub(crate) mod mpi;
 
 use crate::doctor;
+use crate::messages::shown;
 pub use crate::preload::PreloadError;
 
 use crate::preload::preload_library;
@@ -27,7 +28,7 @@ pub enum LaunchError {
     #[error("no program is named; write it after --")]
     NoProgram,
     /// A place from which nothing can be preloaded.
-    #[error("the path {} holds a space or a colon, which LD_PRELOAD cannot name; move it", library.display())]
+    #[error("the path {} holds a space or a colon, which LD_PRELOAD cannot name; move it", shown(library))]
     Unnameable {
         /// The library.
         library: PathBuf,

@@ -1,5 +1,6 @@
 //! What a cluster with pools cannot do, found out before anything is placed.
 
+use crate::messages::shown;
 use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, Cluster, Server};
 use stripewise_store::server::capabilities_by_agent;
@@ -57,9 +58,7 @@ pub fn check_region(cluster: &Cluster, region: ByteCount) -> Result<(), LimitErr
 pub fn check(cluster: &Cluster, path: &std::path::Path) -> Result<(), LimitError> {
     check_region(cluster, cluster.region_size)?;
     match first_pool(cluster, |_| cluster.has_fragment_capacity()) {
-        Some((server, _)) => {
-            Err(LimitError::Fragments { server: server.name.clone(), path: path.display().to_string() })
-        }
+        Some((server, _)) => Err(LimitError::Fragments { server: server.name.clone(), path: shown(path) }),
         None => Ok(()),
     }
 }

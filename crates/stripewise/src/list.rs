@@ -87,6 +87,8 @@ pub struct ListedServer {
     pub capacity_bytes: Option<u64>,
     /// Objects of places and replicas.
     pub objects: u64,
+    /// Nothing new is placed there.
+    pub drained: bool,
 }
 
 /// The servers in cluster order, with what all files are promised and hold there. Every object is looked at.
@@ -103,6 +105,7 @@ pub fn list_servers(store: &Store) -> Result<Vec<ListedServer>, StoreError> {
         held_bytes,
         capacity_bytes: usage.room_bytes,
         objects: usage.objects,
+        drained: usage.drained,
     };
     Ok(usage.into_iter().zip(held).zip(&store.cluster.servers).map(listed).collect())
 }

@@ -4,6 +4,7 @@
 //! what the plan was made from.
 
 use crate::inputs::{InputError, Inputs, Selection};
+use crate::messages::shown;
 use crate::session::{Session, SessionError};
 use std::path::{Path, PathBuf};
 use stripewise_layout::{ByteCount, Cluster};
@@ -26,7 +27,7 @@ pub enum MadeFromError {
     #[error(transparent)]
     Inputs(#[from] InputError),
     /// An old plan does not record where its inputs are.
-    #[error("{} does not say where its {what} is; name it with {option}", plan.display())]
+    #[error("{} does not say where its {what} is; name it with {option}", shown(plan))]
     NotRecorded {
         /// The plan's file.
         plan: PathBuf,
@@ -36,11 +37,7 @@ pub enum MadeFromError {
         option: &'static str,
     },
     /// An input is no longer where it was.
-    #[error(
-        "there is no {}, which {} was made from; name where it is now with {option}",
-        path.display(),
-        plan.display()
-    )]
+    #[error("there is no {}, which {} was made from; name where it is now with {option}", shown(path), shown(plan))]
     Gone {
         /// Where the input was.
         path: PathBuf,
@@ -52,7 +49,7 @@ pub enum MadeFromError {
     /// An input has changed since the plan was made.
     #[error(
         "{input} is not what {} was made from: its contents differ; name the original with {option}, or make the plan again with `stripewise plan`",
-        plan.display()
+        shown(plan)
     )]
     Changed {
         /// The input's file, or files.
@@ -162,10 +159,10 @@ fn sources(plan: &Plan, files: &PlanFiles) -> Result<(Vec<PathBuf>, PathBuf)> {
 
 fn check_hashes(plan: &Plan, inputs: &Inputs, plan_path: &Path, traces: &[PathBuf], profile: &Path) -> Result<()> {
     let (made_from, found) = (&plan.made_from, inputs.sources());
-    let named = traces.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let named = traces.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ");
     for (input, was, is, option) in [
         (named, &made_from.trace_sha256, &found.trace_sha256, "--trace"),
-        (profile.display().to_string(), &made_from.profile_sha256, &found.profile_sha256, "--profile"),
+        (shown(profile), &made_from.profile_sha256, &found.profile_sha256, "--profile"),
     ] {
         // A hash that is not known is empty.
         if !was.is_empty() && was != is {

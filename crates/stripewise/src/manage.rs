@@ -3,7 +3,8 @@
 use crate::applied::{self, AppliedError};
 use crate::layouts::{self, PlacementError};
 use crate::limits::{self, LimitError};
-use crate::messages::shown;
+use crate::messages::{printable, shown};
+use crate::own_places::{self, OwnPlace};
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute, real};
 use crate::store::{Store, StoreError};
 use serde::Serialize;
@@ -47,11 +48,14 @@ pub enum ManageError {
     #[error("--min-size 0: no file is smaller than that; leave the option out and all new files are managed")]
     MinSize,
     /// A file, or something else.
-    #[error("{directory} is no directory; make it first")]
+    #[error("{} is no directory; make it first", printable(directory, false))]
     NoDirectory {
         /// Absolute path.
         directory: String,
     },
+    /// The cluster's own directory.
+    #[error(transparent)]
+    Own(#[from] OwnPlace),
     /// A name that no managed directory can have.
     #[error("{} is not UTF-8; managed directories have names in UTF-8", shown(path))]
     NotUtf8 {
@@ -62,13 +66,16 @@ pub enum ManageError {
     #[error(transparent)]
     Applied(#[from] AppliedError),
     /// No plan names it.
-    #[error("no plan expects {path} or files below it; `stripewise manage` lists what plans expect")]
+    #[error(
+        "no plan expects {} or files below it; `stripewise manage` lists what plans expect",
+        printable(path, false)
+    )]
     NotExpected {
         /// Absolute path.
         path: String,
     },
     /// New files below it are ordinary.
-    #[error("{directory} is not a managed directory; `stripewise manage` lists them")]
+    #[error("{} is not a managed directory; `stripewise manage` lists them", printable(directory, false))]
     NotManaged {
         /// Absolute path.
         directory: String,
@@ -144,6 +151,7 @@ pub fn manage(store: &Store, options: &ManageOptions) -> Result<ManagedDirectory
     if !Path::new(&directory).is_dir() {
         return Err(ManageError::NoDirectory { directory });
     }
+    own_places::refuse(&store.cluster, Path::new(&directory))?;
     let min_bytes = min_size.map(|size| size.0);
     if min_bytes == Some(0) {
         return Err(ManageError::MinSize);

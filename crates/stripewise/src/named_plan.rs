@@ -1,5 +1,6 @@
 //! Plans that a person names to have files moved or placed by them, and what a plan says of that itself.
 
+use crate::messages::shown;
 use crate::progress::Voice;
 use std::path::{Path, PathBuf};
 use stripewise_layout::Cluster;
@@ -8,7 +9,7 @@ use thiserror::Error;
 
 /// The plan is not worth its move.
 #[derive(Debug, Error)]
-#[error("{}: the plan itself says: {reason}; nothing was changed. {option} applies it all the same", plan.display())]
+#[error("{}: the plan itself says: {reason}; nothing was changed. {option} applies it all the same", shown(plan))]
 pub struct LeaveIt {
     /// The plan's file.
     pub plan: PathBuf,

@@ -2,6 +2,7 @@
 //! what any user wrote there. So root uses root's clusters only, and becomes the owner for those of others (`--as-owner`), as `git` has its
 //! `safe.directory`.
 
+use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +22,7 @@ pub enum OwnerError {
     /// Root would do what another user wrote.
     #[error(
         "{} belongs to user {owner}, this is root: nothing was done, since root would do what user {owner} wrote there. Repeat with --as-owner, or as that user",
-        path.display()
+        shown(path)
     )]
     OfAnother {
         /// The cluster file.

@@ -34,7 +34,7 @@ impl<T, E: Into<io::Error>> OnPath<T> for Result<T, E> {
 
 /// Why nobody knows where a path is from the root.
 #[derive(Debug, Error)]
-#[error("cannot determine where {} is", path.display())]
+#[error("cannot determine where {} is", shown(path))]
 pub struct PlaceError {
     /// As it was named.
     pub path: PathBuf,

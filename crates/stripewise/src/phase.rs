@@ -1,6 +1,7 @@
 //! Marking that a phase of the running program begins, for a plan that is followed by phases.
 
 use crate::daemon::socket;
+use crate::messages::shown;
 use crate::session::{Session, SessionError};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ pub enum PhaseError {
     /// Nobody follows a plan.
     #[error(
         "no daemon answers at {}; start `stripewise daemon --plan PLAN --windows phase`, or `stripewise run --migrate --windows phase`",
-        socket.display()
+        shown(socket)
     )]
     NoDaemon {
         /// Where it would listen.

@@ -2,6 +2,7 @@
 
 use crate::inputs::{InputError, Inputs, Selection};
 use crate::limits::{self, LimitError};
+use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError};
 use crate::session::{PROFILE_FILE, Session, SessionError};
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ pub enum PlanningError {
     #[error(transparent)]
     Path(#[from] PathError),
     /// Plans of several policies need a directory.
-    #[error("{} is a file; with --policy all, -o names a directory", path.display())]
+    #[error("{} is a file; with --policy all, -o names a directory", shown(path))]
     NotDirectory {
         /// As it was named.
         path: PathBuf,
@@ -77,7 +78,7 @@ pub struct Planned {
     pub cluster: Cluster,
 }
 
-/// Plans for the cluster that `session` means. Nothing is written.
+/// Plans for the cluster that `session` means. Nothing is written. Servers that are drained are left out as if they were excluded.
 ///
 /// # Errors
 ///
@@ -92,10 +93,15 @@ pub fn plan(session: &Session, options: &PlanningOptions) -> Result<Planned, Pla
     let _waiting = session.voice().waiting("reading the trace");
     let PlanningOptions { traces, selection, strict, .. } = options;
     let mut inputs = Inputs::read(&cluster, &cluster_path, &profile, traces, selection, *strict)?;
-    inputs.ask_free_space(&cluster);
-    let comparison = compare(&inputs.request(&cluster, options.options.clone()), &options.policies)?;
+    let mut plan_options = options.options.clone();
+    for server in inputs.find_space(session, &cluster) {
+        if !plan_options.exclude.contains(&server) {
+            plan_options.exclude.push(server);
+        }
+    }
+    let comparison = compare(&inputs.request(&cluster, plan_options.clone()), &options.policies)?;
     let mut remarks = std::mem::take(&mut inputs.remarks);
-    if let Some(other) = inputs.other_request(&cluster, options.options.clone()) {
+    if let Some(other) = inputs.other_request(&cluster, plan_options) {
         remarks.push(what_is_open(&comparison, &other)?);
     }
     Ok(Planned { comparison, remarks, cluster })

@@ -6,6 +6,7 @@
 use crate::messages::shown;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
+use stripewise_layout::text::bytes_of;
 
 /// Prefixes that a message names, at most.
 const NAMED: usize = 3;
@@ -50,14 +51,16 @@ impl Prefix {
         found
     }
 
-    /// Whether `path` begins so.
+    /// Whether `path`, as traces have it, begins so.
     pub(crate) fn begins(&self, path: &str) -> bool {
-        self.forms.iter().any(|form| path.as_bytes().starts_with(form.as_encoded_bytes()))
+        let name = bytes_of(path);
+        self.forms.iter().any(|form| name.starts_with(form.as_encoded_bytes()))
     }
 
-    /// Whether `path` is no longer than the prefix.
+    /// Whether `path`, as traces have it, is no longer than the prefix.
     pub(crate) fn is(&self, path: &str) -> bool {
-        self.forms.iter().any(|form| path.as_bytes() == form.as_encoded_bytes())
+        let name = bytes_of(path);
+        self.forms.iter().any(|form| name == form.as_encoded_bytes())
     }
 
     /// As the command line has it, and what it stands for.

@@ -1,5 +1,6 @@
 //! Where the preload library is.
 
+use crate::messages::shown;
 use crate::variables;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -11,7 +12,7 @@ pub(crate) const PRELOAD_NAME: &str = "libstripewise_preload.so";
 #[derive(Debug, Error)]
 pub enum PreloadError {
     /// The one that was named does not exist.
-    #[error("{} names {}, which is not a file", variables::PRELOAD, path.display())]
+    #[error("{} names {}, which is not a file", variables::PRELOAD, shown(path))]
     NoFile {
         /// The path that the variable names.
         path: PathBuf,
@@ -28,8 +29,8 @@ pub enum PreloadError {
     /// It is not installed.
     #[error(
         "there is no {PRELOAD_NAME} in {} or {}; build it (`cargo build -p stripewise-preload`) or name it with {}",
-        directory.display(),
-        directory.join("../lib/stripewise").display(),
+        shown(directory),
+        shown(&directory.join("../lib/stripewise")),
         variables::PRELOAD
     )]
     Missing {

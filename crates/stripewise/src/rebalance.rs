@@ -2,6 +2,7 @@
 
 use crate::interrupt::Interrupt;
 use crate::layouts::{self, UnknownServer};
+use crate::messages::{printable, shown};
 use crate::moves::capacity::{self, CapacityError};
 use crate::moves::{Batch, MoveError, Stayed, check_moved, orders, placement_of};
 use crate::named_plan::{NamedPlan, NamedPlanError};
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use stripewise_broker::by_agent;
 use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, Cluster, FileId, Layout, Placement, ServerClass, ServerId};
-use stripewise_store::protocol::{Admin, FileInfo, MoveOrder, RegionInfo};
+use stripewise_store::protocol::{Admin, FileInfo, MoveOrder, RegionInfo, ServerUsage};
 use stripewise_store::server::{ServerError, directory, is_by_agent};
 use thiserror::Error;
 
@@ -50,7 +51,7 @@ pub enum RebalanceError {
     )]
     NothingNew,
     /// A placement of the plan makes no sense on this cluster.
-    #[error("{}: {what}", plan.display())]
+    #[error("{}: {what}", shown(plan))]
     Placement {
         /// The plan's file.
         plan: PathBuf,
@@ -59,9 +60,10 @@ pub enum RebalanceError {
     },
     /// Regions keep their size for as long as a file is managed.
     #[error(
-        "{} plans regions of {} for {file}, which has others; release the file and apply the plan to change that",
-        plan.display(),
-        bytes(planned.0)
+        "{} plans regions of {} for {}, which has others; release the file and apply the plan to change that",
+        shown(plan),
+        bytes(planned.0),
+        printable(file, false)
     )]
     RegionSize {
         /// The plan's file.
@@ -72,7 +74,7 @@ pub enum RebalanceError {
         file: String,
     },
     /// The plan is for other files.
-    #[error("no file of {} is managed; `stripewise apply` it first", plan.display())]
+    #[error("no file of {} is managed; `stripewise apply` it first", shown(plan))]
     NoneManaged {
         /// The plan's file.
         plan: PathBuf,
@@ -215,13 +217,15 @@ fn new_servers(store: &Store, named: &[String]) -> Result<BTreeSet<ServerId>> {
         });
         return ids.collect();
     }
-    let usage = store.usage()?;
+    let empty = appended(&store.usage()?);
+    if empty.is_empty() { Err(RebalanceError::NothingNew) } else { Ok(empty) }
+}
+
+/// The last servers, as far as they hold nothing where others before them do: those that were appended to the cluster file since.
+pub(crate) fn appended(usage: &[ServerUsage]) -> BTreeSet<ServerId> {
     let empty = usage.iter().enumerate().rev().take_while(|(_, usage)| usage.objects == 0 && !usage.drained);
     let empty: BTreeSet<ServerId> = empty.map(|(number, _)| ServerId(number as u16)).collect();
-    match empty.is_empty() || empty.len() == usage.len() {
-        true => Err(RebalanceError::NothingNew),
-        false => Ok(empty),
-    }
+    if empty.len() == usage.len() { BTreeSet::new() } else { empty }
 }
 
 fn spread(store: &Store, files: &[FileInfo], new: &BTreeSet<ServerId>) -> Result<Vec<(FileId, Target)>> {
@@ -262,7 +266,7 @@ fn planned(store: &Store, voice: &Voice, files: &[FileInfo], named: &NamedPlan) 
     let mut targets = Vec::new();
     for planned in &plan.files {
         let placement = planned.initial().clone();
-        if let Some(file) = files.iter().find(|file| file.path == planned.path) {
+        if let Some(file) = files.iter().find(|file| planned.managed_name().as_ref() == Some(&file.path)) {
             let checked = placement.check(store.cluster.servers.len());
             checked.map_err(|what| RebalanceError::Placement { plan: path.to_owned(), what: what.to_string() })?;
             if placement.region_size.0 != file.region_bytes {

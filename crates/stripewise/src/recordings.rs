@@ -3,6 +3,7 @@
 //! Segments are a trace as any other. Files that a log knows by counters alone get accesses made from these (`stripewise_trace::darshan::coarse`),
 //! which leave open how ranks share a file: [`Recordings::count`] is told which of two extremes to take.
 
+use crate::messages::shown;
 use crate::trace_faults::{IncompleteTrace, refuse_incomplete};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -54,7 +55,7 @@ impl Recordings {
         for path in paths {
             if is_log(path) {
                 let mut log = DarshanLog::read(path).map_err(ReadError::from)?;
-                let faults = log.missing.iter().map(|what| format!("{}: {what}", path.display())).collect::<Vec<_>>();
+                let faults = log.missing.iter().map(|what| format!("{}: {what}", shown(path))).collect::<Vec<_>>();
                 if is_strict && !faults.is_empty() {
                     return Err(IncompleteTrace { path: path.clone(), faults }.into());
                 }

@@ -2,6 +2,7 @@
 
 use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError};
+use crate::shell::quoted_path;
 use crate::store::{Store, StoreError};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -22,6 +23,16 @@ pub enum RemovalError {
     /// The system refused.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// A directory.
+    #[error(
+        "{} is a directory; name the managed files in it, which `stripewise ls` lists, or remove all of it with `stripewise run -- rm -r {}`",
+        shown(path),
+        quoted_path(path)
+    )]
+    Directory {
+        /// As it was named.
+        path: PathBuf,
+    },
     /// An ordinary file.
     #[error("{} is not a managed file; rm removes ordinary ones", shown(path))]
     NotManaged {
@@ -32,7 +43,7 @@ pub enum RemovalError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The broker refused.
-    #[error("cannot remove {}", path.display())]
+    #[error("cannot remove {}", shown(path))]
     Remove {
         /// As it was named.
         path: PathBuf,
@@ -64,6 +75,9 @@ pub fn free(store: &Store, file: FileId) -> Result<(), RemovalError> {
 /// When it is not managed, or the broker refuses.
 pub fn remove(store: &Store, path: &Path) -> Result<(), RemovalError> {
     let file = File::open(path).on("open", path)?;
+    if file.metadata().on("look at", path)?.is_dir() {
+        return Err(RemovalError::Directory { path: path.to_owned() });
+    }
     let Some(id) = store.file_of(&file, path)? else {
         return Err(RemovalError::NotManaged { path: path.to_owned() });
     };

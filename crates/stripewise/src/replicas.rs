@@ -1,6 +1,7 @@
 //! Making the replicas of managed files again where they are not what the file holds.
 
 use crate::interrupt::Interrupt;
+use crate::messages::shown;
 use crate::moves::{MoveError, report_pause, totals};
 use crate::progress::{Task, Voice};
 use crate::store::{Store, StoreError};
@@ -31,7 +32,7 @@ pub enum ReplicaError {
     /// An interrupt came.
     #[error(
         "stopped: {fresh} of {wanted} replicas of {} hold what it holds; the others are not read, and nothing is half made",
-        path.display()
+        shown(path)
     )]
     Stopped {
         /// The file.
@@ -66,7 +67,7 @@ impl Synced {
         let lacking = self.wanted.checked_sub(self.fresh).filter(|lacking| *lacking > 0)?;
         let why = self.why.as_deref().unwrap_or("programs write the file");
         let lacks = counted(lacking as usize, "replica is", "replicas are");
-        Some(format!("{}: {lacks} missing of {}: {why}", self.path.display(), self.wanted))
+        Some(format!("{}: {lacks} missing of {}: {why}", shown(&self.path), self.wanted))
     }
 }
 
@@ -106,7 +107,7 @@ pub fn sync(store: &Store, voice: &Voice, path: &Path, interrupt: Interrupt) -> 
             continue;
         }
         report_pause(&totals(store)?, &mut pause_reported, voice);
-        let what = || format!("replicas of {}", path.display());
+        let what = || format!("replicas of {}", shown(path));
         let bar = bar.get_or_insert_with(|| voice.bytes(wanted * region_bytes, &what()));
         bar.set(fresh * region_bytes);
         std::thread::sleep(pause);

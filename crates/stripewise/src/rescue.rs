@@ -22,7 +22,7 @@ pub enum RescueError {
         path: PathBuf,
     },
     /// The broker refused.
-    #[error("cannot put file {file} at {}", path.display())]
+    #[error("cannot put file {file} at {}", shown(path))]
     Refused {
         /// The file.
         file: FileId,

@@ -54,7 +54,7 @@ pub enum RestripeError {
         path: PathBuf,
     },
     /// The plan has no file of a like name.
-    #[error("{} plans nothing for {name}; it is for {}", plan.display(), planned.join(", "))]
+    #[error("{} plans nothing for {name}; it is for {}", shown(plan), planned.join(", "))]
     NotPlanned {
         /// The plan's file.
         plan: PathBuf,
@@ -66,7 +66,7 @@ pub enum RestripeError {
     /// Regions keep their size for as long as the file is managed.
     #[error(
         "{} plans regions of {}, {name} has regions of {}; release the file and apply the plan to change that",
-        plan.display(),
+        shown(plan),
         bytes(planned.0),
         bytes(present.0)
     )]
@@ -224,7 +224,7 @@ pub fn restripe(store: &Store, voice: &Voice, options: RestripeOptions, interrup
         let (moved, stayed, interrupted) = (0, Vec::new(), false);
         return Ok(Restriped { path, file, regions, moved, stayed, background, interrupted, region_bytes });
     }
-    let outcome = batch.wait(store, voice, &format!("moving {}", path.display()), interrupt)?;
+    let outcome = batch.wait(store, voice, &format!("moving {}", shown(&path)), interrupt)?;
     if outcome.was_stopped() {
         store.done(Admin::SetPlacement { file, placement: before })?;
     }

@@ -1,5 +1,6 @@
 //! Directories for what an operation needs while it runs.
 
+use crate::messages::shown;
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +10,7 @@ use thiserror::Error;
 
 /// Why there is no such directory.
 #[derive(Debug, Error)]
-#[error("cannot make a directory in {}", base.display())]
+#[error("cannot make a directory in {}", shown(base))]
 pub struct ScratchError {
     /// Where it was to be.
     pub base: PathBuf,

@@ -1,6 +1,7 @@
 //! Which cluster is meant, and where to report what takes long.
 
 use crate::limits::{self, LimitError};
+use crate::messages::shown;
 use crate::owner::{self, OwnerError};
 use crate::paths::{OnPath as _, PathError};
 use crate::progress::Voice;
@@ -19,7 +20,10 @@ pub const PROFILE_FILE: &str = "profile.json";
 #[derive(Debug, Error)]
 pub enum SessionError {
     /// Nothing stands where its file is looked for.
-    #[error("no cluster file {}; make one with `stripewise init`, or name it with --cluster or STRIPEWISE_CLUSTER", path.display())]
+    #[error(
+        "no cluster file {}; make one with `stripewise init`, or name it with --cluster or STRIPEWISE_CLUSTER",
+        shown(path)
+    )]
     NoCluster {
         /// Where it was looked for.
         path: PathBuf,

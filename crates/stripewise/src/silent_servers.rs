@@ -3,6 +3,7 @@
 //! The broker is asked, on a connection of its own: it waits on threads that it has anyway, so that a command that does without the server is not held up at its
 //! end by a call of its own. What the command itself does on servers, copying data above all, waits in the kernel without limit.
 
+use crate::messages::shown;
 use crate::progress::Voice;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ impl Drop for Waiting {
 
 /// Of each server its name and directory.
 fn names(cluster: &Cluster) -> Vec<String> {
-    let name = |directory: &Path, name: &str| format!("server {name} ({})", directory.display());
+    let name = |directory: &Path, name: &str| format!("server {name} ({})", shown(directory));
     cluster.servers.iter().map(|server| name(server.url.directory(), &server.name)).collect()
 }
 

@@ -1,5 +1,6 @@
 //! A site's parallel file system as `site.toml` describes it: reading the description with what it refers to.
 
+use crate::messages::shown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub enum LoadSiteError {
     #[error(transparent)]
     Site(#[from] SiteError),
     /// The calibrated profile that the site names cannot be read.
-    #[error("{}: {source}", site.display())]
+    #[error("{}: {source}", shown(site))]
     Profile {
         /// The site's file.
         site: PathBuf,
@@ -29,7 +30,7 @@ pub enum LoadSiteError {
         source: ProfileError,
     },
     /// The mount cannot be named from `/` on.
-    #[error("{}: {source}; name the directory where the file system is mounted", mount.display())]
+    #[error("{}: {source}; name the directory where the file system is mounted", shown(mount))]
     Mount {
         /// As it was given.
         mount: PathBuf,

@@ -36,8 +36,8 @@ pub enum StoreError {
     /// The state directory is another cluster's.
     #[error(
         "the state directory {} belongs to cluster {found}, but {} names cluster {named}; correct its `state` or `id`",
-        state.display(),
-        path.display()
+        shown(state),
+        shown(path)
     )]
     OtherCluster {
         /// The state directory.
@@ -83,7 +83,7 @@ pub enum StoreError {
         source: ClientError,
     },
     /// What is no stub's text may be a stub's inode; the broker does not say.
-    #[error("{}", path.display())]
+    #[error("{}", shown(path))]
     Find {
         /// As it was named.
         path: PathBuf,
@@ -91,7 +91,7 @@ pub enum StoreError {
         source: ClientError,
     },
     /// A damaged stub.
-    #[error("{}", path.display())]
+    #[error("{}", shown(path))]
     Stub {
         /// As it was named.
         path: PathBuf,
@@ -101,8 +101,8 @@ pub enum StoreError {
     /// The stub of another cluster.
     #[error(
         "{} belongs to cluster {cluster} with state directory {}, this is cluster {this}; name its cluster file with --cluster",
-        path.display(),
-        state.display()
+        shown(path),
+        shown(state)
     )]
     OfAnotherCluster {
         /// As it was named.

@@ -1,5 +1,6 @@
 //! Traces as CSV and Parquet files.
 
+use crate::messages::shown;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use stripewise_layout::output;
@@ -10,7 +11,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ExportError {
     /// The file could not be written.
-    #[error("cannot write {}", path.display())]
+    #[error("cannot write {}", shown(path))]
     Write {
         /// The file.
         path: PathBuf,

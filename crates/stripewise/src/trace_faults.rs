@@ -1,5 +1,6 @@
 //! What traces lack, and what is said of it.
 
+use crate::messages::shown;
 use std::path::{Path, PathBuf};
 use stripewise_trace::Trace;
 use thiserror::Error;
@@ -8,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error(
     "{}: the trace is not complete, and --strict was given:\n  {}\ntrace again, or leave out --strict to use what there is",
-    path.display(),
+    shown(path),
     faults.join("\n  ")
 )]
 pub struct IncompleteTrace {

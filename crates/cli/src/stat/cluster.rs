@@ -34,22 +34,23 @@ pub(super) fn print(context: &Context, cluster: &ClusterStat) -> Result<()> {
     print_moves(context, cluster)?;
     let mut table = Table::new(&["server", "class", ">promised", ">capacity", ">objects", "state", "url"]);
     for server in &cluster.servers {
-        let state = match (&server.fault, server.drained) {
-            (Some(fault), _) => fault.clone(),
-            (None, true) => "drained: takes nothing new".to_owned(),
-            (None, false) => "usable".to_owned(),
-        };
         table.row([
             server.name.clone(),
             server.class.to_string(),
             bytes(server.promised_bytes),
             server.capacity_bytes.map_or_else(|| "-".to_owned(), bytes),
             grouped(server.objects as i64),
-            state,
+            state(server.fault.as_deref(), server.drained),
             server.url.clone(),
         ]);
     }
     context.line(table)
+}
+
+/// Of a server: what is wrong with it, or whether it takes anything.
+pub(crate) fn state(fault: Option<&str>, is_drained: bool) -> String {
+    let sound = if is_drained { "drained: takes nothing new" } else { "usable" };
+    fault.unwrap_or(sound).to_owned()
 }
 
 /// Hosts, the master first.

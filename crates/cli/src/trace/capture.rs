@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::output::Verdict;
 use anyhow::Result;
 use stripewise::capture::{CaptureOptions, CaptureSummary, capture};
+use stripewise::messages::{printable, shown};
 use stripewise_layout::figures::counted;
 
 pub(super) fn run(context: &Context, options: &CaptureOptions) -> Result<Verdict> {
@@ -11,7 +12,8 @@ pub(super) fn run(context: &Context, options: &CaptureOptions) -> Result<Verdict
     report(context, &captured.summary)?;
     for path in &captured.summary.stubs {
         context.say(format_args!(
-            "{path} is a managed file, and the program saw its stub; trace it with `stripewise run --trace`"
+            "{} is a managed file, and the program saw its stub; trace it with `stripewise run --trace`",
+            printable(path, false)
         ));
     }
     Ok(Verdict::Program(captured.status))
@@ -25,7 +27,7 @@ pub(crate) fn report(context: &Context, summary: &CaptureSummary) -> Result<()> 
         let mpi = if summary.mpi_size > 0 { format!(" (MPI, {} ranks)", summary.mpi_size) } else { String::new() };
         context.say(format_args!(
             "{}: {} of {}{mpi}",
-            summary.trace.display(),
+            shown(&summary.trace),
             counted(summary.records as usize, "record", "records"),
             counted(summary.processes, "process", "processes")
         ));

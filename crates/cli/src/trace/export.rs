@@ -55,6 +55,9 @@ pub(super) fn run(context: &Context, arguments: ExportArgs) -> Result<Verdict> {
     if parquet.is_some() {
         check_parquet()?;
     }
+    for path in csv.iter().filter(|_| !to_output).chain(parquet) {
+        crate::output::check(path)?;
+    }
     let trace = Trace::open(&arguments.trace)?;
     let _waiting = context.waiting("exporting");
     match csv {

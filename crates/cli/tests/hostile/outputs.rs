@@ -32,7 +32,7 @@ fn commands() -> Vec<Vec<&'static str>> {
         vec!["report", "run.trace", "-o", "OUT"],
         vec!["trace", "export", "run.trace", "--csv", "OUT"],
         vec!["trace", "export", "run.trace", "--parquet", "OUT"],
-        vec!["calibrate", "--quick", "--seconds", "1", "--file-size", "1MiB", "-o", "OUT"],
+        vec!["calibrate", "--quick", "--seconds", "1", "--file-size", "16MiB", "-o", "OUT"],
     ]
 }
 

@@ -211,3 +211,25 @@ fn the_last_servers_can_be_taken_out_once_nothing_names_them() {
     place.done(&["rebalance", "--new", "s1"]);
     assert!(held_bytes(&place.path("s1")) > 0, "it is not drained");
 }
+
+#[test]
+fn drained_and_new_servers_are_shown_where_one_looks_for_them() {
+    let place = Place::with_cluster();
+    put(&place, "original", &"text".repeat(1 << 20));
+    place.done(&["cp", "--managed", "original", "data"]);
+    assert!(!place.say(&["check"]).err.contains("rebalance"));
+    place.done(&["evacuate", "s0"]);
+    let shown = place.done(&["ls", "--servers"]);
+    let states: Vec<bool> = shown.lines().skip(1).map(|line| line.ends_with("drained: takes nothing new")).collect();
+    assert_eq!(states, [false, false, true, false], "{shown}");
+    assert_eq!(place.json(&["ls", "--servers"])["servers"][2]["drained"], true);
+    std::fs::create_dir(place.path("s2")).unwrap();
+    let toml = String::from_utf8(place.read("cluster.toml")).unwrap();
+    let server = "\n[[server]]\nname = \"s2\"\nclass = \"ssd\"\nurl = \"file://s2\"\n";
+    put(&place, "cluster.toml", &(toml + server));
+    let said = place.say(&["check"]);
+    let remedy =
+        "if s2 was added to cluster.toml, `stripewise rebalance` prepares it and lays the files that are there over it";
+    assert!(said.status == 1 && said.out.contains(remedy), "{}{}", said.out, said.err);
+    assert_eq!(place.done(&["schema", "evacuate"]), place.done(&["schema", "drain"]));
+}

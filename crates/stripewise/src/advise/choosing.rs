@@ -4,6 +4,7 @@ use super::inputs::{Accesses, Read};
 use super::{AdviseError, AdviseOptions};
 use crate::data_files::is_data;
 use crate::messages::printable;
+use crate::messages::shown;
 use crate::prefixes::Prefixes;
 use crate::site::LoadedSite;
 use std::path::Path;
@@ -47,7 +48,7 @@ pub(super) fn choose(
         if kept.is_empty() {
             return Ok(Err(format!(
                 "the site's targets hold {space} together, by `capacity` in {}, and {} alone has {}",
-                loaded.site.path().display(),
+                shown(loaded.site.path()),
                 printable(&first.path, false),
                 bytes(first.size_bytes)
             )));
@@ -80,7 +81,7 @@ fn nothing(read: &Read, too_large: Option<String>, options: &AdviseOptions) -> R
         return Ok(too_large);
     }
     if let Some(missing) = read.logs.iter().flat_map(|log| &log.missing).next() {
-        let logs = options.logs.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let logs = options.logs.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ");
         return Err(AdviseError::NothingLeft { logs, missing: missing.clone() });
     }
     let has_requests = read.activity.read.count > 0 || read.activity.write.count > 0;
@@ -105,7 +106,7 @@ fn too_large(read: &Read, accesses: &Accesses, loaded: &LoadedSite, prefixes: &P
         "requests on {}{others} lie behind {}, where plans end in regions of {region}: left out; if that is no damage of the log, give {} a larger `region`",
         printable(first, false),
         bytes(region.0.saturating_mul(MAX_REGIONS)),
-        loaded.site.path().display()
+        shown(loaded.site.path())
     ))
 }
 
@@ -126,7 +127,7 @@ fn wanted<'a>(
         (Some(mount), true) => {
             remarks.push(format!(
                 "no file of the logs lies below {}, the site's mount: {} of the logs {} taken to lie there",
-                mount.display(),
+                shown(mount),
                 counted(large.len(), "file", "files"),
                 if large.len() == 1 { "is" } else { "are" }
             ));

@@ -4,6 +4,7 @@ use super::AdviseError;
 use super::activity::Activity;
 use super::judging::Measured;
 use super::traced::of_trace;
+use crate::messages::shown;
 use crate::trace_faults::impossible_requests;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -273,7 +274,7 @@ pub(super) fn distinct(logs: &[PathBuf]) -> (Vec<PathBuf>, Vec<String>) {
         if known.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
             distinct.push(path.clone());
         } else {
-            remarks.push(format!("{} is named more than once and counts once", path.display()));
+            remarks.push(format!("{} is named more than once and counts once", shown(path)));
         }
     }
     (distinct, remarks)

@@ -9,7 +9,7 @@ use crate::replicas::ReplicaError;
 use crate::store::StoreError;
 use std::path::PathBuf;
 use stripewise_layout::RegionIndex;
-use stripewise_layout::figures::bytes;
+use stripewise_layout::figures::shortage;
 use stripewise_planner::PlanError;
 use stripewise_store::client::ClientError;
 use stripewise_store::manage::ManageError;
@@ -51,7 +51,7 @@ pub enum ApplyError {
     /// A path that means another file in every directory.
     #[error(
         "{}: the file `{}` is named by a relative path, so nobody knows which is meant; nothing was changed. Write its path from the root",
-        plan.display(),
+        shown(plan),
         file.escape_debug()
     )]
     Relative {
@@ -61,7 +61,7 @@ pub enum ApplyError {
         file: String,
     },
     /// A name that no managed file can have.
-    #[error("{} is not UTF-8; managed files have names in UTF-8", shown(path))]
+    #[error("{} is not UTF-8; managed files have names in UTF-8. Plan again, which leaves it out", shown(path))]
     NotUtf8 {
         /// Absolute path.
         path: PathBuf,
@@ -75,8 +75,8 @@ pub enum ApplyError {
     /// The plan itself says that a server does not hold its share.
     #[error(
         "server {server} has space for {}, the plan needs {}; plan again with fewer files, or give it more capacity",
-        bytes(*capacity_bytes),
-        bytes(*needed_bytes)
+        shortage(*capacity_bytes, *needed_bytes).0,
+        shortage(*capacity_bytes, *needed_bytes).1
     )]
     Full {
         /// Name of the server.
@@ -85,6 +85,21 @@ pub enum ApplyError {
         capacity_bytes: u64,
         /// What the plan puts there.
         needed_bytes: u64,
+    },
+    /// The plan has stripes on servers that take nothing new.
+    #[error(
+        "{} puts data on {}, which `stripewise evacuate` drained; nothing was changed. Plan again, which leaves drained servers out, or use it again \
+         with `stripewise evacuate {first} --undo`",
+        shown(plan),
+        servers.join(", ")
+    )]
+    Drained {
+        /// The plan's file.
+        plan: PathBuf,
+        /// Names of the drained servers that the plan uses.
+        servers: Vec<String>,
+        /// The first of them.
+        first: String,
     },
     /// The file is managed already.
     #[error("{what}; to place it by another plan, `stripewise release {word}` first")]
@@ -95,7 +110,7 @@ pub enum ApplyError {
         word: String,
     },
     /// A placement that makes no sense on this cluster.
-    #[error("{}: {what}", path.display())]
+    #[error("{}: {what}", shown(path))]
     Placement {
         /// The file.
         path: PathBuf,
@@ -107,9 +122,9 @@ pub enum ApplyError {
         "no space for region {region} of {}: server {server} has {} left of the {} that it needs there; nothing was moved. Free some space \
          (`stripewise release` or `stripewise rm` other files), give the server more capacity, or plan for fewer files \
          (`stripewise plan --file`) or less SSD capacity (--ssd-room)",
-        path.display(),
-        bytes(*left_bytes),
-        bytes(*asked_bytes)
+        shown(path),
+        shortage(*left_bytes, *asked_bytes).0,
+        shortage(*left_bytes, *asked_bytes).1
     )]
     NoSpace {
         /// The first region without space.

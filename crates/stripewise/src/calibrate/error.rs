@@ -1,6 +1,7 @@
 //! Why servers could not be measured.
 
 use crate::made_from::MadeFromError;
+use crate::messages::shown;
 use std::path::PathBuf;
 use stripewise_device::UnknownName;
 use stripewise_layout::ByteCount;
@@ -42,12 +43,12 @@ pub enum CalibrationError {
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The profile could not be written there, found out before minutes of measuring.
-    #[error("cannot write into {}; name another place with -o", directory.display())]
+    #[error("cannot write {}; name another place with -o", shown(path))]
     Output {
         /// Where the profile is to go.
-        directory: PathBuf,
+        path: PathBuf,
         /// What the system says.
-        source: rustix::io::Errno,
+        source: std::io::Error,
     },
     /// The system refused an access.
     #[error(transparent)]
@@ -73,7 +74,7 @@ pub enum CalibrationError {
     /// Too little is free for a file of which random parts are read.
     #[error(
         "{} has {} free; calibration needs {}: free some space there",
-        directory.display(),
+        shown(directory),
         bytes(free.0),
         bytes(needed.0)
     )]
@@ -96,7 +97,7 @@ pub enum CalibrationError {
     /// Pools are measured by one process at a time.
     #[error(
         "another process measures the pools of the cluster with state directory {}; repeat when it has ended",
-        state.display()
+        shown(state)
     )]
     Another {
         /// The cluster's state directory.
@@ -106,7 +107,7 @@ pub enum CalibrationError {
     #[error("interrupted; nothing was written")]
     Interrupted,
     /// There is no file to measure with.
-    #[error("cannot {what} a scratch file in {}", directory.display())]
+    #[error("cannot {what} a scratch file in {}", shown(directory))]
     Scratch {
         /// What was tried, to follow "cannot".
         what: &'static str,

@@ -7,7 +7,7 @@
 use super::directory::{DirectorySubject, Method};
 use super::error::{CalibrationError, Result};
 use super::host::HostLoad;
-use super::measure::{Effort, Subject, line_of};
+use super::measure::{Effort, LARGEST_BYTES, Subject, line_of};
 use super::pool::{PoolSubject, PoolsLock};
 use super::recheck::{Evidence, Extent, STREAMS_SHARE};
 use super::write_classes::{self, BufferedFile, ClassLines};
@@ -16,6 +16,7 @@ use crate::interrupt::Interrupt;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use stripewise_layout::figures::bytes;
 use stripewise_layout::{Cluster, Direction, Server};
 
 /// Share of a server's progress until it was measured once. Most servers need nothing more, so the rest is little.
@@ -41,6 +42,17 @@ pub(super) struct Kept {
     seed: u64,
     /// For lines of buffered writes.
     buffered_s: f64,
+}
+
+/// Says that random accesses sought within less than was asked for; what is no multiple of the largest request is rounded down.
+fn shorter(span_bytes: u64, options: &Options) -> Option<String> {
+    (span_bytes < options.file_bytes / LARGEST_BYTES * LARGEST_BYTES).then(|| {
+        format!(
+            "the scratch file has {} of the {} asked for: it takes no more than half of the free space and a quarter of the time (--seconds)",
+            bytes(span_bytes),
+            bytes(options.file_bytes)
+        )
+    })
 }
 
 pub(super) fn measure_directory(
@@ -73,7 +85,7 @@ pub(super) fn measure_directory(
         link: None,
         buffered: Some(buffered),
         synchronous: Some((synchronous, flush_wait)),
-        notes: vec![note.to_owned()],
+        notes: Vec::from_iter([note.to_owned()].into_iter().chain(shorter(subject.span_bytes(), options))),
         caveats: Vec::new(),
         kept: Some(Kept { subject: Box::new(subject), lies_on, evidence, since, seed, buffered_s }),
     })
@@ -108,7 +120,7 @@ pub(super) fn measure_pool(
         link: None,
         buffered,
         synchronous: None,
-        notes: vec![note.to_owned()],
+        notes: Vec::from_iter([note.to_owned()].into_iter().chain(shorter(subject.span_bytes(), options))),
         caveats: Vec::from_iter(caveats::of_throttle(server)),
         kept: Some(Kept { subject: Box::new(subject), lies_on, evidence, since, seed, buffered_s }),
     })

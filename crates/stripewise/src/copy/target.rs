@@ -3,6 +3,7 @@
 use super::{CopyError, CopyKind, Result};
 use crate::layouts;
 use crate::moves::layout_of;
+use crate::own_places;
 use crate::paths::OnPath as _;
 use crate::store::{Store, StoreError};
 use crate::transfer::{Attributes, write_all};
@@ -45,6 +46,7 @@ impl<'a> Target<'a> {
         source: (u64, u64),
     ) -> Result<Self> {
         let path = resolved(path)?;
+        own_places::refuse(&store.cluster, &path)?;
         let replaced = standing(store, &path, Some(source))?.and_then(|(_, managed)| managed);
         let kind = match wish {
             Some(kind) => kind,

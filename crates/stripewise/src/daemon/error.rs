@@ -1,5 +1,6 @@
 //! Why a daemon does not start, or what it could not do.
 
+use crate::messages::shown;
 use crate::moves::MoveError;
 use crate::named_plan::NamedPlanError;
 use crate::paths::PathError;
@@ -50,7 +51,7 @@ pub enum DaemonError {
     /// Another process is the daemon.
     #[error(
         "{process} is the daemon of {} already (`stripewise daemon` or `stripewise run --migrate`); stop it first, or leave the moves to it",
-        state.display()
+        shown(state)
     )]
     Another {
         /// The process, in words.
@@ -105,7 +106,7 @@ pub enum DaemonError {
         number: usize,
     },
     /// A plan whose placement makes no sense on this cluster.
-    #[error("{}: {file}: {what}", path.display())]
+    #[error("{}: {file}: {what}", shown(path))]
     Placement {
         /// The plan's file.
         path: PathBuf,

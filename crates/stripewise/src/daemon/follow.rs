@@ -4,7 +4,7 @@
 //! moves of the window before were done, and a daemon that starts late or sees another broker orders what is missing.
 
 use super::error::{DaemonError, Result};
-use crate::messages::chain;
+use crate::messages::{chain, printable, shown};
 use crate::moves::{Batch, list, orders, placement_of};
 use crate::named_plan::NamedPlan;
 use crate::progress::Voice;
@@ -42,7 +42,7 @@ pub(crate) struct Course {
 
 impl Course {
     pub(crate) fn of_plan(plan: Plan) -> Self {
-        Self::new(plan.files.into_iter().map(|file| (file.path.clone(), file)))
+        Self::new(plan.files.into_iter().filter_map(|file| Some((file.managed_name()?, file))))
     }
 
     pub(crate) fn new(files: impl IntoIterator<Item = (String, PlannedFile)>) -> Self {
@@ -175,7 +175,7 @@ impl Follower {
             return Ok(());
         }
         source.seen = now;
-        let shown = source.plan.path.display().to_string();
+        let shown = shown(&source.plan.path);
         match load(store, voice, &source.plan) {
             Ok(course) if course == self.course => Ok(()),
             Ok(course) => {
@@ -237,7 +237,7 @@ impl Follower {
         let (_, moves) = list(store, None)?;
         let drained = store.drained()?;
         let complain = |path: &str, error: DaemonError| {
-            voice.say(format_args!("{path} is not followed: {}", chain(&error)));
+            voice.say(format_args!("{} is not followed: {}", printable(path, false), chain(&error)));
         };
         let mut by_file: Vec<(&String, Vec<MoveOrder>)> = Vec::new();
         for (path, planned) in &self.course.files {
@@ -335,7 +335,8 @@ fn expect(
         Ok(file) if matches!(read_stub(&file, Path::new(path)), Ok(None)) => {
             if unmanaged.insert(path.to_owned()) {
                 voice.say(format_args!(
-                    "{path} is not managed, so it stays where it is; `stripewise apply` the plan first"
+                    "{} is not managed, so it stays where it is; `stripewise apply` the plan first",
+                    printable(path, false)
                 ));
             }
             Ok(())

@@ -12,6 +12,7 @@
 use super::access::Token;
 use super::answer::Response;
 use super::error::{DaemonError, Result};
+use crate::messages::shown;
 use crate::paths::OnPath as _;
 use rustix::fs::{Mode, OFlags};
 use std::io::{Read, Write};
@@ -59,8 +60,7 @@ impl Server {
     /// Listens in the state directory, whose daemon lock the caller holds, and at `network`, which must be a loopback address.
     pub(crate) fn start(state: &Path, network: Option<SocketAddr>, handler: &Handler) -> Result<Self> {
         let run = run_directory(state)?;
-        let unix =
-            listen(&run).map_err(|source| DaemonError::Listen { at: path_of(state).display().to_string(), source })?;
+        let unix = listen(&run).map_err(|source| DaemonError::Listen { at: shown(&path_of(state)), source })?;
         let stopping = Arc::new(AtomicBool::new(false));
         let token_file = Token::path_of(state);
         let mut server = Self { stopping, threads: Vec::new(), run, network: None, token_file };

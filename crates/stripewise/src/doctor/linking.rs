@@ -3,6 +3,7 @@
 use super::elf::{Facts, HOST, read};
 use super::finding::Finding;
 use super::libraries;
+use crate::messages::shown;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use stripewise_store::executable::{Obstacle, is_glibc_loader};
@@ -27,7 +28,7 @@ pub(super) fn examine(path: &Path, findings: &mut Vec<Finding>) {
         return;
     };
     if !is_glibc_loader(loader.as_os_str().as_bytes()) {
-        let what = format!("uses the loader {}, not glibc's", loader.display());
+        let what = format!("uses the loader {}, not glibc's", shown(loader));
         findings.push(Finding::obstacle(path, what, Obstacle::Loader.remedy()));
         return;
     }

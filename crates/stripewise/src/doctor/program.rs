@@ -2,6 +2,7 @@
 
 use super::finding::Finding;
 use super::linking;
+use crate::messages::shown;
 use rustix::fs::{Access, access, getxattr};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -132,7 +133,7 @@ pub(super) fn examine(path: &Path, findings: &mut Vec<Finding>) {
             Some(Ok(next)) => {
                 let is_shell = next.file_name().is_some_and(|name| name.as_bytes().ends_with(b"sh"));
                 let more = if is_shell { ", which starts programs that were not looked at; name them too" } else { "" };
-                findings.push(Finding::note(&path, format!("is a script for {}{more}", next.display())));
+                findings.push(Finding::note(&path, format!("is a script for {}{more}", shown(&next))));
                 path = next;
             }
             Some(Err(what)) => {

@@ -5,7 +5,7 @@
 
 use crate::store::{Store, StoreError};
 use std::collections::HashMap;
-use stripewise_layout::figures::bytes;
+use stripewise_layout::figures::shortage;
 use stripewise_layout::{FileId, Layout, LayoutError, RegionGeometry, RegionIndex};
 use stripewise_store::protocol::{FileInfo, MoveOrder, RegionInfo};
 use thiserror::Error;
@@ -23,8 +23,8 @@ pub enum CapacityError {
     #[error(
         "server {server} has space for {} more, and the moves need {} there; nothing was moved. Give it more capacity, or free some space with `stripewise \
          release` or `stripewise rm`",
-        bytes(*left_bytes),
-        bytes(*needed_bytes)
+        shortage(*left_bytes, *needed_bytes).0,
+        shortage(*left_bytes, *needed_bytes).1
     )]
     Server {
         /// Name of the server.
@@ -45,8 +45,8 @@ pub enum CapacityError {
     /// A server's file system or pool is too full.
     #[error(
         "the store of server {server} has {} free, and the moves need {} there; nothing was moved. Free some space there first",
-        bytes(*free_bytes),
-        bytes(*needed_bytes)
+        shortage(*free_bytes, *needed_bytes).0,
+        shortage(*free_bytes, *needed_bytes).1
     )]
     FileSystem {
         /// Name of the server.

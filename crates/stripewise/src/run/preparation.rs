@@ -64,7 +64,7 @@ pub(super) fn prepare(
     let files = nearest_files(&plans, &run);
     if !is_in_force {
         let expected = files.iter().map(|(path, file)| {
-            let (path, placement) = ((*path).to_owned(), file.initial().clone());
+            let (path, placement) = (path.clone(), file.initial().clone());
             ExpectedFile { path, placement, replicas: None }
         });
         let client = Client::connect(&cluster.state, ClientOptions::default())?;
@@ -79,9 +79,9 @@ pub(super) fn prepare(
             if !goes_on() {
                 break;
             }
-            let path_of = Path::new(path);
+            let path_of = Path::new(&path);
             if path_of.symlink_metadata().is_err() || !is_ordinary(path_of) {
-                preparation.planned.push((path.to_owned(), file.clone()));
+                preparation.planned.push((path, file.clone()));
             }
         }
     }
@@ -105,11 +105,12 @@ fn nearest_of<'a>(plans: impl Iterator<Item = (usize, &'a Plan)>, run: &mpi::Run
 }
 
 /// Every planned path with what the nearest plan that has it says. Relative ones are nobody's.
-fn nearest_files<'a>(plans: &'a [Plan], run: &mpi::Run) -> Vec<(&'a str, &'a PlannedFile)> {
-    let mut named: BTreeMap<&str, Vec<(usize, &PlannedFile)>> = BTreeMap::new();
+fn nearest_files<'a>(plans: &'a [Plan], run: &mpi::Run) -> Vec<(String, &'a PlannedFile)> {
+    let mut named: BTreeMap<String, Vec<(usize, &PlannedFile)>> = BTreeMap::new();
     for (number, plan) in plans.iter().enumerate() {
-        for file in plan.files.iter().filter(|file| Path::new(&file.path).is_absolute()) {
-            named.entry(&file.path).or_default().push((number, file));
+        for file in &plan.files {
+            let Some(name) = file.managed_name().filter(|name| Path::new(name).is_absolute()) else { continue };
+            named.entry(name).or_default().push((number, file));
         }
     }
     let nearest = |files: Vec<(usize, &'a PlannedFile)>| {

@@ -2,6 +2,7 @@
 
 use crate::emulated::EmulatedServers;
 use crate::laboratory::PolicyError;
+use crate::messages::shown;
 use crate::session::SessionError;
 use crate::workload::SourceError;
 use std::path::PathBuf;
@@ -129,7 +130,7 @@ pub enum SimulateError {
     /// A plan for other servers.
     #[error(
         "{}: planned for {}, but {has} are simulated; name the same ones with --servers",
-        path.display(),
+        shown(path),
         counted(*wants, "server", "servers")
     )]
     OtherServers {
