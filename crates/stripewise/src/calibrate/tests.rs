@@ -122,7 +122,7 @@ fn a_server_that_is_not_there_stops_calibration_before_it_begins() {
     std::fs::remove_dir_all(directory.path().join("s1")).unwrap();
     let error = measure_servers(&cluster, &Options::quick(), &|_| {}).err().unwrap();
     assert!(format!("{error:#}").contains("s1"), "{error:#}");
-    assert!(!directory.path().join("state").exists(), "nothing was made");
+    assert!(!directory.path().join("state/run/stations").exists(), "nothing was made");
 }
 
 #[test]
