@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stripewise::Interrupt;
 use stripewise::calibrate::{
-    LEAST_FILE_BYTES, Options, SERVER_LINES, Verification, VerifyOptions, calibrate, name_of, verify,
+    MIN_FILE_BYTES, Options, SERVER_LINES, Verification, VerifyOptions, calibrate, name_of, verify,
 };
 use stripewise::made_from::PlanFiles;
 use stripewise::messages::shown;
@@ -70,9 +70,9 @@ pub(crate) struct CalibrateArgs {
 fn file_size(text: &str) -> Result<ByteCount, String> {
     let size: ByteCount = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
     match size.0 {
-        bytes if bytes < LEAST_FILE_BYTES => Err(format!(
+        bytes if bytes < MIN_FILE_BYTES => Err(format!(
             "requests of all sizes need at least {} to be at different places; use that or more",
-            figures::bytes(LEAST_FILE_BYTES)
+            figures::bytes(MIN_FILE_BYTES)
         )),
         _ => Ok(size),
     }

@@ -302,7 +302,7 @@ fn of_several_files_each_is_tried_and_failures_are_named() {
         lines[1].contains("data is not a managed file") && lines[2].contains("directory is a directory"),
         "{lines:?}"
     );
-    assert!(lines[2].contains("`stripewise run -- rm -r directory`"), "{lines:?}");
+    assert!(lines[2].contains("name the managed files in it, which `stripewise ls` lists"), "{lines:?}");
     assert!(!place.path("a").exists() && !place.path("b").exists() && place.path("data").exists());
     make();
     let mut command = place.command(&["--json", "release", "a", "data", "b"]);

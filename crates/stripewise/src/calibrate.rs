@@ -20,7 +20,7 @@ mod verify;
 mod write_classes;
 
 pub use error::CalibrationError;
-pub use measure::{LEAST_FILE_BYTES, SERVER_LINES};
+pub use measure::{MIN_FILE_BYTES, SERVER_LINES};
 pub use verify::{Verification, VerifiedDirection, VerifiedServer, VerifyOptions, verify};
 
 use crate::interrupt::Interrupt;

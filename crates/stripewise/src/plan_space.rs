@@ -16,7 +16,7 @@ use stripewise_store::server::Standing;
 /// Of what a file system has free, this part is left to whatever writes there between planning and applying.
 const LEFT_SHARE: u64 = 64;
 /// It is no more than this.
-const MOST_LEFT_BYTES: u64 = 16 << 20;
+const MAX_LEFT_BYTES: u64 = 16 << 20;
 
 /// What a plan may count on.
 pub(crate) struct PlanSpace {
@@ -146,7 +146,7 @@ fn free_bytes(cluster: &Cluster, held: &[Held]) -> Vec<Option<u64>> {
         stores.entry(store).or_insert((standing.free_bytes, Vec::new())).1.push(number);
     }
     for (mut left_bytes, mut servers) in stores.into_values() {
-        left_bytes -= (left_bytes / LEFT_SHARE).min(MOST_LEFT_BYTES);
+        left_bytes -= (left_bytes / LEFT_SHARE).min(MAX_LEFT_BYTES);
         left_bytes = servers.iter().fold(left_bytes, |sum, number| sum.saturating_add(held[*number].own_bytes));
         // Those that may take least first: what they do not take is the others'.
         servers.sort_by_key(|number| free[*number].unwrap_or(u64::MAX));

@@ -2,7 +2,6 @@
 
 use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError};
-use crate::shell::quoted_path;
 use crate::store::{Store, StoreError};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -24,11 +23,7 @@ pub enum RemovalError {
     #[error(transparent)]
     Path(#[from] PathError),
     /// A directory.
-    #[error(
-        "{} is a directory; name the managed files in it, which `stripewise ls` lists, or remove all of it with `stripewise run -- rm -r {}`",
-        shown(path),
-        quoted_path(path)
-    )]
+    #[error("{} is a directory; name the managed files in it, which `stripewise ls` lists", shown(path))]
     Directory {
         /// As it was named.
         path: PathBuf,

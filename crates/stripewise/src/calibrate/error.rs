@@ -43,7 +43,7 @@ pub enum CalibrationError {
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The profile could not be written there, found out before minutes of measuring.
-    #[error("cannot write {}; name another place with -o", shown(path))]
+    #[error("cannot write {}", shown(path))]
     Output {
         /// Where the profile is to go.
         path: PathBuf,

@@ -21,7 +21,7 @@ const ROUND_BYTES: u64 = 2 * LARGEST_BYTES;
 /// The least range that has space for a round, and for random positions to differ.
 pub(super) const MIN_SPAN_BYTES: u64 = 2 * ROUND_BYTES;
 /// The least [`Options::file_bytes`](super::Options::file_bytes).
-pub const LEAST_FILE_BYTES: u64 = MIN_SPAN_BYTES;
+pub const MIN_FILE_BYTES: u64 = MIN_SPAN_BYTES;
 
 /// Something that can be read and written and says how long that took.
 pub(super) trait Subject {
