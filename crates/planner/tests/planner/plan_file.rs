@@ -290,7 +290,9 @@ fn concurrency_and_room_follow_their_sources() {
     let mut request = PlanRequest { free_bytes: &free, ..testbed::request(&cluster, &profile, &files) };
     let capacities =
         |request: &PlanRequest<'_>| (0..6).map(|server| request.capacity().bytes(server)).collect::<Vec<_>>();
-    assert_eq!(capacities(&request), [None, Some(7), None, None, Some(2 * MIB), Some(900)]);
+    assert_eq!(capacities(&request), [None, Some(7), None, None, Some(9), Some(900)], "no more than is free");
+    request.free_bytes = &[None, Some(7), None, None, Some(1 << 40), Some(1000)];
+    assert_eq!(capacities(&request)[4], Some(2 * MIB), "no more than its capacity");
     request.options.ssd_room = Some(ByteCount(MIB));
     assert_eq!(capacities(&request)[4..], [Some(MIB), Some(MIB)]);
 }

@@ -311,10 +311,7 @@ fn disks_that_are_too_small_for_a_policy_are_named_with_what_it_needs() {
     // 64 KiB over three servers: 22 of 64 KiB of 64 in every region on hdd0.
     let used = made.servers[0].used_bytes;
     assert!(used > 2 * MIB);
-    let note = format!(
-        "server hdd0 has space for 2 MiB, but the plan needs {}; give it more capacity or plan fewer files",
-        figures::bytes(used)
-    );
+    let note = format!("server hdd0 has space for 2 MiB, but the plan needs {} there", figures::bytes(used));
     assert!(made.notes.contains(&note), "{:?}", made.notes);
 }
 
