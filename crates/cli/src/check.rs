@@ -35,8 +35,10 @@ pub(crate) fn run(context: &Context, arguments: CheckArgs) -> Result<Verdict> {
                 context.line(format_args!("          {}", printable(&finding.remedy, false)))?;
             }
         }
-        if !arguments.repair {
-            context.say("nothing was changed; `stripewise check --repair` repairs what it can");
+        if !arguments.repair && checked.has_open_findings() {
+            let nothing =
+                if checked.findings.iter().any(|finding| finding.repaired) { "nothing else" } else { "nothing" };
+            context.say(format_args!("{nothing} was changed; `stripewise check --repair` repairs what it can"));
         }
     }
     if !context.json {

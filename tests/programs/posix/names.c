@@ -40,6 +40,12 @@ int main(void)
     CALL(rename("none", "x"));
     CALL(mkdir("d", 0755));
     CALL(rename("b", "d"));
+    /* Ways that lead through a file, to one that is there and from it. */
+    CALL(rename("b/x", "b"));
+    CALL(rename("b", "b/x"));
+    CALL(rename("none", "b/x"));
+    CALL(link("b", "b/x"));
+    CALL(unlink("b/x"));
     CALL(rename("b", "d/moved"));
     CALL(link("d/moved", "second"));
     CALL(link("d/moved", "second"));

@@ -75,6 +75,7 @@ impl Named<'_> {
         match rustix::fs::statat(self.base(), self.path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) if may_be_stub(&status) => Seen::MaybeManaged,
             Err(Errno::NOENT) => Seen::Nothing,
+            Err(errno @ (Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)) => Seen::Nowhere(errno),
             Ok(_) | Err(_) => Seen::Ordinary,
         }
     }
@@ -104,6 +105,8 @@ impl Named<'_> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Nothing,
+    /// The path leads to no name, and this is why.
+    Nowhere(Errno),
     /// A file that no stub is, or something that cannot be looked at.
     Ordinary,
     MaybeManaged,
@@ -185,6 +188,11 @@ impl Changing<'_> {
     fn try_make(&self, real: impl Fn() -> c_int) -> Result<c_int, Errno> {
         let target = self.target.lookup();
         let source = self.source.map(|source| source.lookup());
+        if let Some(Seen::Nowhere(errno)) =
+            [source, Some(target)].into_iter().flatten().find(|seen| matches!(seen, Seen::Nowhere(_)))
+        {
+            return Err(errno);
+        }
         let lacks_its_target = target == Seen::Nothing && self.call != NameCall::Rename;
         if lacks_its_target || source == Some(Seen::Nothing) {
             return Err(self.fail_at_nothing(lacks_its_target, source == Some(Seen::Nothing)));
