@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use stripewise_store::common_memory::{self, Pages};
 use stripewise_store::file::StripedFile;
 use stripewise_store::shared::processes::is_used_here;
 
@@ -52,6 +53,8 @@ pub(crate) struct Node {
     opens: Mutex<[Weak<StripedFile>; 2]>,
     /// Of an ordinary file.
     backing: Mutex<Backing>,
+    /// By which [`Self::mark_pages`] holds its mark.
+    pages_mark: Mutex<Weak<OwnedFd>>,
     /// Of a directory: the one in which it was found by its name last.
     above: Mutex<Weak<Node>>,
     /// Opens of programs; of a directory those of directories below it too.
@@ -72,6 +75,7 @@ impl Node {
             handle,
             opens,
             backing,
+            pages_mark: Mutex::default(),
             above: Mutex::default(),
             open_count: AtomicUsize::new(0),
             known_size: AtomicU64::new(0),
@@ -143,6 +147,18 @@ impl Node {
             None => backing.without += 1,
         }
         live
+    }
+
+    /// Notes of the file, which programs map as memory that they share, which pages those of this mount map; until the last of what is returned is dropped.
+    pub(crate) fn mark_pages(&self, pages: Pages) -> Result<Arc<OwnedFd>, Errno> {
+        let mut mark = lock(&self.pages_mark);
+        if let Some(live) = mark.upgrade() {
+            return Ok(live);
+        }
+        let opened = Arc::new(self.open(OFlags::RDWR).or_else(|_| self.open(OFlags::RDONLY))?);
+        common_memory::mark(opened.as_fd(), pages)?;
+        *mark = Arc::downgrade(&opened);
+        Ok(opened)
     }
 
     /// An open without a backing has ended.

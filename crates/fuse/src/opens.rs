@@ -43,6 +43,8 @@ pub(crate) struct OrdinaryOpen {
     pub(crate) appends: bool,
     /// While the kernel reads and writes the file itself.
     pub(crate) backing: Option<Arc<BackingId>>,
+    /// Says which pages its maps have, of a file that programs map as memory that they share.
+    pub(crate) pages_mark: Option<Arc<OwnedFd>>,
 }
 
 impl Drop for OrdinaryOpen {

@@ -19,9 +19,11 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stripewise_store::client::Client;
+use stripewise_store::common_memory::{Pages, is_common_memory};
 use stripewise_store::file::StripedFile;
 
 /// How often it is tried to make a file that was there, and was gone when it was to be opened.
@@ -55,6 +57,14 @@ pub(crate) struct Opened {
     pub(crate) handle: FileHandle,
     /// The file that the kernel is to read and write itself.
     pub(crate) backing: Option<Arc<BackingId>>,
+}
+
+fn note_other_pages(node: &Node) {
+    let path = node.path().unwrap_or_default();
+    tracing::warn!(
+        path = %path.display(),
+        "memory that programs share is mapped by others than this mount, which has no passthrough and so pages of its own; use the database by one of them only"
+    );
 }
 
 /// Asks the kernel to read and write a file itself.
@@ -165,7 +175,7 @@ impl Operations {
             Some(file) => Ok(self.enter_managed(node, file, flags)),
             None => {
                 let file = node.open(own_flags(flags))?;
-                Ok(self.enter_ordinary(node, file, flags, back))
+                self.enter_ordinary(node, file, flags, back)
             }
         }
     }
@@ -178,7 +188,8 @@ impl Operations {
         Opened { handle, backing: None }
     }
 
-    fn enter_ordinary(&self, node: Arc<Node>, file: OwnedFd, flags: i32, back: Back<'_>) -> Opened {
+    /// `BUSY`: the file is memory that programs share, and others map other pages of it.
+    fn enter_ordinary(&self, node: Arc<Node>, file: OwnedFd, flags: i32, back: Back<'_>) -> Result<Opened, Errno> {
         let may_pass_through = self.settings.may_pass_through && node.kind() == FileType::RegularFile;
         let backing = node.backing(|| {
             // Writes that the kernel makes itself would leave the set-user bits.
@@ -187,14 +198,18 @@ impl Operations {
             if may_pass_through && is_plain { back(file.as_fd()).ok() } else { None }
         });
         let appends = flags & libc::O_APPEND != 0;
-        let open = Open::Ordinary(OrdinaryOpen { node: node.clone(), file, appends, backing: backing.clone() });
-        let open = Arc::new(open);
+        let mut open = OrdinaryOpen { node: node.clone(), file, appends, backing: backing.clone(), pages_mark: None };
+        if node.kind() == FileType::RegularFile && is_common_memory(node.path()?.as_os_str().as_bytes()) {
+            let pages = if backing.is_some() { Pages::Common } else { Pages::OfMount };
+            open.pages_mark = Some(node.mark_pages(pages).inspect_err(|_| note_other_pages(&node))?);
+        }
+        let open = Arc::new(Open::Ordinary(open));
         if backing.is_none() {
             self.notices.sizes.watch(&open);
         }
         let handle = self.opens.enter(open);
         self.notices.moments.end(&node);
-        Opened { handle, backing }
+        Ok(Opened { handle, backing })
     }
 
     /// `STALE`: the kernel is to look the name up once more, and to open what it finds there.
@@ -236,7 +251,7 @@ impl Operations {
                 node.note_open(&striped);
                 self.enter_managed(node.clone(), striped, flags)
             }
-            None => self.enter_ordinary(node.clone(), file, flags, back),
+            None => self.enter_ordinary(node.clone(), file, flags, back)?,
         };
         // What stands there since it was entered: the opening may have changed it.
         let found = node.stat().unwrap_or(found);

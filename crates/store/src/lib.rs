@@ -10,7 +10,9 @@
 #![deny(missing_docs, clippy::missing_errors_doc)]
 
 pub mod block_device;
+mod byte_lock;
 pub mod client;
+pub mod common_memory;
 pub mod copies;
 pub mod descriptors;
 pub mod entry;

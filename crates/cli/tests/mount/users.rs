@@ -71,6 +71,57 @@ fn root_mounts_the_cluster_of_another_as_its_owner() {
     mounted.interrupt();
 }
 
+/// SQLite in WAL mode by the mount, by a redirected program, and by the mount again; each while the other has the database open, and when it has closed it.
+const BY_BOTH: &str = "\
+import sqlite3, subprocess, sys
+OTHER = '''
+import sqlite3, sys
+db = sqlite3.connect('data/db')
+db.execute('insert into t values (2)')
+db.commit()
+print('done', flush=True)
+sys.stdin.read()
+db.close()
+'''
+def redirected():
+    words = [sys.argv[1], 'run', '--', '/usr/bin/python3', '-c', OTHER]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+db = sqlite3.connect('data.mount/db')
+db.execute('pragma journal_mode = wal')
+db.execute('create table t (k)')
+db.execute('insert into t values (1)')
+db.commit()
+refused = redirected()
+_, said = refused.communicate()
+assert refused.returncode and 'unable to open database file' in said, said
+db.close()
+other = redirected()
+assert other.stdout.readline() == 'done\\n', other.communicate()
+try:
+    sqlite3.connect('data.mount/db').execute('select * from t').fetchall()
+    sys.exit('both have it')
+except sqlite3.OperationalError as error:
+    assert 'unable to open database file' in str(error), error
+other.communicate()
+db = sqlite3.connect('data.mount/db')
+assert db.execute('select k from t order by k').fetchall() == [(1,), (2,)]
+assert db.execute('pragma integrity_check').fetchall() == [('ok',)]
+";
+
+/// A mount without passthrough has pages of its own of the memory that SQLite's processes share.
+#[test]
+fn a_mount_without_passthrough_and_redirected_programs_share_no_memory() {
+    let Some(place) = place() else { return };
+    let owned = Command::new("chown").args(["-R", "65534:65534"]).arg(place.path("")).status().unwrap();
+    assert!(owned.success());
+    std::fs::set_permissions(place.path(""), Permissions::from_mode(0o755)).unwrap();
+    let mounted = Mounted::start(&place, &["--as-owner", "--allow-other"]);
+    let program = place.command(&[""; 0]).get_program().to_str().unwrap().to_owned();
+    let used = as_user(&place, &["/usr/bin/python3", "-c", BY_BOTH, &program]).output().unwrap();
+    assert!(used.status.success(), "{used:?}");
+    mounted.interrupt();
+}
+
 #[test]
 fn an_ordinary_user_mounts_by_fusermount3_for_that_user_alone() {
     // A thread of its own: the mounts of others stay as they are.

@@ -7,6 +7,7 @@
 use crate::borrow::borrow;
 use crate::capture;
 use crate::descriptors;
+use crate::log::{Level, log_once};
 use crate::process::{self, Inside};
 use crate::real::interpose;
 use crate::redirect;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_capture::call::Call;
 use stripewise_capture::clock::Ticks;
+use stripewise_store::common_memory::{self, Pages, is_common_memory};
 use stripewise_store::descriptors as own;
 use stripewise_store::shared::processes::is_used_here;
 
@@ -143,7 +145,7 @@ unsafe fn try_open(
     let errno = process::Errno::keep();
     // SAFETY: just opened.
     let status = rustix::fs::fstat(unsafe { borrow(descriptor) });
-    if status.as_ref().is_ok_and(|status| is_unconcerned(&plan, status)) && process::owns_tables() {
+    if status.as_ref().is_ok_and(|status| is_unconcerned(&plan, path, status)) && process::owns_tables() {
         descriptors::set_plain(descriptor);
         return Some(descriptor);
     }
@@ -174,12 +176,13 @@ fn note_managed(call: Call, descriptor: c_int, created: bool, start: Ticks) {
 }
 
 /// Whether what was just opened is neither managed nor recorded, and nothing is left to do: most opens of a program are such, and block no signals.
-fn is_unconcerned(plan: &Plan, status: &Stat) -> bool {
+fn is_unconcerned(plan: &Plan, path: &CStr, status: &Stat) -> bool {
     let identity = (status.st_dev, status.st_ino);
     let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
     !plan.truncate
         && status.st_nlink > 0
         && capture::recorder().is_none()
+        && !(is_common_memory(path.to_bytes()) && redirect::is_on())
         && !is_used_here(identity)
         && !(is_regular && redirect::is_on() && redirect::may_be_managed(status.st_size as u64, identity))
 }
@@ -244,6 +247,9 @@ fn note(
     if !owns {
         return Ok(());
     }
+    if is_common_memory(path.to_bytes()) && redirect::is_on() {
+        common_memory::mark(borrowed, Pages::Common).inspect_err(|_| log_other_pages(path))?;
+    }
     match capture::key_of_open(borrowed, &status) {
         Some(key) => {
             let write_class = Some(capture::write_class_of(OFlags::from_bits_retain(plan.flags as u32)));
@@ -254,6 +260,12 @@ fn note(
         None => descriptors::set_plain(descriptor),
     }
     Ok(())
+}
+
+#[cold]
+fn log_other_pages(path: &CStr) {
+    let what = b": memory that programs share is mapped on a mount without passthrough, which has pages of its own; use the database by one of them only";
+    log_once(Level::Error, &[path.to_bytes(), what]);
 }
 
 /// `__open_2` and its like are what a call without a mode becomes under `_FORTIFY_SOURCE`; asking to create without

@@ -21,6 +21,7 @@
 use super::loads::{self, Loads};
 use super::map::{self, SharedMap};
 use super::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
+use crate::byte_lock::byte_lock;
 use crate::copies::{descriptors_of, leads_to, permits_locks};
 use crate::descriptors::{self, Descriptor};
 use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -292,7 +293,7 @@ impl Processes {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
         self.map.word(usize::from(slot.0) * ENTRY_BYTES).fetch_add(1, SeqCst);
         // While the entry names this process, no other copy of this code takes the slot, whose lock would go with this one.
-        let _ = record_lock(self.descriptor, slot.0, libc::F_SETLK, libc::F_UNLCK);
+        let _ = byte_lock(self.descriptor, at(slot.0), libc::F_SETLK, libc::F_UNLCK);
         let owner = self.map.word(usize::from(slot.0) * ENTRY_BYTES + 8);
         let _ = owner.compare_exchange(process, 0, SeqCst, SeqCst);
         // Last: another thread that claims the slot must not have its lock taken away.
@@ -375,13 +376,18 @@ fn kept_of(table: (u64, u64), base: RawFd) -> rustix::io::Result<Option<Borrowed
     Ok(Some(kept(Descriptor::duplicate(borrowed(others), base)?.into_owned())))
 }
 
+/// Where the slot's lock is.
+fn at(slot: u16) -> i64 {
+    LOCKS_AT + i64::from(slot)
+}
+
 fn lock(descriptor: BorrowedFd<'_>, slot: u16) -> bool {
-    record_lock(descriptor, slot, libc::F_SETLK, libc::F_WRLCK).is_ok()
+    byte_lock(descriptor, at(slot), libc::F_SETLK, libc::F_WRLCK).is_ok()
 }
 
 /// Whether a process has the slot's lock, this one included: to `F_GETLK` a process's own locks are none.
 fn is_held(descriptor: BorrowedFd<'_>, slot: u16) -> bool {
-    record_lock(descriptor, slot, libc::F_OFD_GETLK, libc::F_WRLCK)
+    byte_lock(descriptor, at(slot), libc::F_OFD_GETLK, libc::F_WRLCK)
         .is_ok_and(|found| i32::from(found.l_type) != libc::F_UNLCK)
 }
 
@@ -400,41 +406,6 @@ fn take_entry(owner: &AtomicU64, process: u64) -> bool {
         before = now;
     }
     true
-}
-
-/// `fcntl` by raw system call: the libc symbol is one that the preload library defines itself.
-fn record_lock(descriptor: BorrowedFd<'_>, slot: u16, command: i32, kind: i32) -> Result<libc::flock, ()> {
-    // SAFETY: all-zero is a valid flock.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = kind as i16;
-    lock.l_whence = libc::SEEK_SET as i16;
-    lock.l_start = LOCKS_AT + i64::from(slot);
-    lock.l_len = 1;
-    // SAFETY: the descriptor is open and `lock` is a valid flock for the time of the call.
-    let result = unsafe { raw_fcntl(descriptor.as_raw_fd(), command, &mut lock) };
-    if result == 0 { Ok(lock) } else { Err(()) }
-}
-
-#[cfg(target_arch = "x86_64")]
-unsafe fn raw_fcntl(descriptor: i32, command: i32, lock: *mut libc::flock) -> isize {
-    let result: isize;
-    // SAFETY: the system call's own contract; rcx and r11 are clobbered by the instruction.
-    unsafe {
-        std::arch::asm!("syscall", inlateout("rax") libc::SYS_fcntl as isize => result, in("rdi") descriptor as isize,
-            in("rsi") command as isize, in("rdx") lock, lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
-    result
-}
-
-#[cfg(target_arch = "aarch64")]
-unsafe fn raw_fcntl(descriptor: i32, command: i32, lock: *mut libc::flock) -> isize {
-    let result: isize;
-    // SAFETY: the system call's own contract.
-    unsafe {
-        std::arch::asm!("svc 0", in("x8") libc::SYS_fcntl as isize, inlateout("x0") descriptor as isize => result,
-            in("x1") command as isize, in("x2") lock, options(nostack));
-    }
-    result
 }
 
 #[cfg(test)]
