@@ -33,6 +33,8 @@ mod points;
 mod programs;
 #[path = "mount/serving.rs"]
 mod serving;
+#[path = "mount/times.rs"]
+mod times;
 #[path = "mount/torture.rs"]
 mod torture;
 #[path = "mount/users.rs"]

@@ -20,20 +20,39 @@ pub(crate) fn attributes_of(managed: &Managed, node: &Node, found: &Stat) -> Res
         if let Some(modified_ns) = status.modified_ns {
             shown.mtime = UNIX_EPOCH + Duration::from_nanos(modified_ns);
             shown.ctime = shown.ctime.max(shown.mtime);
+        } else {
+            // The stub may have got the time of a write since it was found.
+            let Times { accessed, modified, changed } = times(&node.stat()?);
+            (shown.atime, shown.mtime, shown.ctime) = (accessed, modified, changed);
         }
     }
     node.set_known_size(shown.size);
     Ok(shown)
 }
 
+struct Times {
+    accessed: SystemTime,
+    modified: SystemTime,
+    changed: SystemTime,
+}
+
+fn times(found: &Stat) -> Times {
+    Times {
+        accessed: time(found.st_atime, found.st_atime_nsec),
+        modified: time(found.st_mtime, found.st_mtime_nsec),
+        changed: time(found.st_ctime, found.st_ctime_nsec),
+    }
+}
+
 fn attributes(number: u64, found: &Stat) -> FileAttr {
+    let Times { accessed, modified, changed } = times(found);
     FileAttr {
         ino: INodeNo(number),
         size: found.st_size as u64,
         blocks: found.st_blocks as u64,
-        atime: time(found.st_atime, found.st_atime_nsec),
-        mtime: time(found.st_mtime, found.st_mtime_nsec),
-        ctime: time(found.st_ctime, found.st_ctime_nsec),
+        atime: accessed,
+        mtime: modified,
+        ctime: changed,
         crtime: UNIX_EPOCH,
         kind: kind(rustix::fs::FileType::from_raw_mode(found.st_mode)),
         perm: (found.st_mode & 0o7777) as u16,

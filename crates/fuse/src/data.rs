@@ -55,27 +55,50 @@ fn read_at(open: &Open, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> 
     Ok(done)
 }
 
-/// Writes at `offset`, or at the end through an open that appends. What the kernel writes back of mapped pages (`is_cached`) has its offset in any case.
-pub(crate) fn write(open: &Open, offset: u64, bytes: &[u8], is_cached: bool) -> Result<u32, Errno> {
+/// Where the bytes of a write come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Origin {
+    /// A program's write. Through an open that appends it goes to the end of the file.
+    Program,
+    /// Another file.
+    Copy,
+    /// A page that programs have mapped. Mappings extend no file: what others have cut off is left out.
+    Mapping,
+}
+
+/// Writes at `offset`, as the origin says. Returns the bytes written.
+pub(crate) fn write(open: &Open, offset: u64, bytes: &[u8], origin: Origin) -> Result<u32, Errno> {
     let written = match open {
-        Open::Managed(open) => write_managed(open, offset, bytes, is_cached)?,
+        Open::Managed(open) => write_managed(open, offset, bytes, origin)?,
         // The kernel's offset is the size that it knows of, which others may have passed.
-        Open::Ordinary(open) if open.appends && !is_cached => rustix::io::retry_on_intr(|| {
+        Open::Ordinary(open) if open.appends && origin == Origin::Program => rustix::io::retry_on_intr(|| {
             rustix::io::pwritev2(&open.file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::APPEND)
         })?,
-        Open::Ordinary(open) => rustix::io::retry_on_intr(|| rustix::io::pwrite(&open.file, bytes, offset))?,
+        Open::Ordinary(ordinary) => {
+            let within = if origin == Origin::Mapping { size_bytes(open)?.saturating_sub(offset) } else { u64::MAX };
+            let bytes = &bytes[..bytes.len().min(usize::try_from(within).unwrap_or(usize::MAX))];
+            rustix::io::retry_on_intr(|| rustix::io::pwrite(&ordinary.file, bytes, offset))?
+        }
         Open::Directory(_) => return Err(Errno::ISDIR),
     };
     Ok(written as u32)
 }
 
-fn write_managed(open: &ManagedOpen, offset: u64, bytes: &[u8], is_cached: bool) -> Result<usize, Errno> {
-    let appends = open.appends && !is_cached;
-    let (at, written) = if appends {
-        open.file.append_with(&[IoSlice::new(bytes)], open.mode())
-    } else {
-        let at = FileOffset(offset);
-        open.file.write_with(at, &[IoSlice::new(bytes)], open.mode()).map(|written| (at, written))
+/// The present size of an open file, as this host knows it.
+pub(crate) fn size_bytes(open: &Open) -> Result<u64, Errno> {
+    match open {
+        Open::Managed(open) => Ok(open.file.size_bytes()),
+        Open::Ordinary(open) => Ok(rustix::fs::fstat(&open.file)?.st_size as u64),
+        Open::Directory(_) => Err(Errno::ISDIR),
+    }
+}
+
+fn write_managed(open: &ManagedOpen, offset: u64, bytes: &[u8], origin: Origin) -> Result<usize, Errno> {
+    let (at, buffers, mode) = (FileOffset(offset), [IoSlice::new(bytes)], open.mode());
+    let (at, written) = match origin {
+        Origin::Program if open.appends => open.file.append_with(&buffers, mode),
+        Origin::Program | Origin::Copy => open.file.write_with(at, &buffers, mode).map(|written| (at, written)),
+        Origin::Mapping => open.file.write_within(at, &buffers, mode).map(|written| (at, written)),
     }
     .map_err(|error| failed(&error))?;
     if let Some(data_only) = open.syncs_data_only
@@ -176,7 +199,7 @@ impl Copy<'_> {
         let mut written = 0;
         while written < read {
             let at = self.to_offset + done + written as u64;
-            match write(self.to, at, &buffer[written..read], true) {
+            match write(self.to, at, &buffer[written..read], Origin::Copy) {
                 Ok(0) => break,
                 Ok(bytes) => written += bytes as usize,
                 Err(errno) if written == 0 => return Err(errno),

@@ -17,8 +17,10 @@ use rustix::io::Errno;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use stripewise_store::client::ClientError;
 use stripewise_store::file::StripedFile;
 use stripewise_store::new_stub::{Birth, NewStub};
+use stripewise_store::protocol::Refusal;
 
 /// Whose a new file is, and what its mode may not have.
 #[derive(Clone, Copy)]
@@ -104,13 +106,7 @@ pub(crate) fn make(
     owner.check()?;
     let path = parent.path()?.join(name);
     if !managed.client().takes(&path) {
-        let syncs = flags & (OFlags::SYNC | OFlags::DSYNC);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | syncs;
-        let file = owner.act(|| rustix::fs::openat(parent, name, flags, mode))?;
-        owner.take(parent, &file).inspect_err(|_| {
-            let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
-        })?;
-        return Ok(Made { file, striped: None });
+        return make_ordinary(parent, name, mode, flags, owner);
     }
     // Else it would be made for nothing.
     if rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
@@ -119,10 +115,18 @@ pub(crate) fn make(
     let client = managed.client();
     // Other hosts look at it by a name.
     let birth = if client.is_shared() { Birth::Named } else { Birth::Either };
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let (file, mut stub) = owner.act(|| NewStub::make(parent.as_fd(), c".", flags, mode, birth))?;
+    let access = OFlags::RDWR | OFlags::CLOEXEC;
+    let (file, mut stub) = owner.act(|| NewStub::make(parent.as_fd(), c".", access, mode, birth))?;
     owner.take(parent, &file)?;
-    let striped = client.create(&path, file.as_fd()).map_err(|error| failed(&error))?;
+    let striped = match client.create(&path, file.as_fd()) {
+        Ok(striped) => striped,
+        // The directory was managed when the mount began.
+        Err(ClientError::Refused(Refusal::NotManaged { .. })) => {
+            drop((file, stub));
+            return make_ordinary(parent, name, mode, flags, owner);
+        }
+        Err(error) => return Err(failed(&error)),
+    };
     let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
     match stub.link(file.as_fd(), &name) {
         Ok(()) => client.report_linked(striped.id()),
@@ -134,6 +138,16 @@ pub(crate) fn make(
         }
     }
     Ok(Made { file, striped: Some(striped) })
+}
+
+fn make_ordinary(parent: &Node, name: &OsStr, mode: Mode, flags: OFlags, owner: Owner) -> Result<Made, Errno> {
+    let syncs = flags & (OFlags::SYNC | OFlags::DSYNC);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | syncs;
+    let file = owner.act(|| rustix::fs::openat(parent, name, flags, mode))?;
+    owner.take(parent, &file).inspect_err(|_| {
+        let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+    })?;
+    Ok(Made { file, striped: None })
 }
 
 /// Makes what is no regular file: a FIFO, a socket or a device.

@@ -9,9 +9,10 @@
 //!
 //! Other hosts write below the known size without a message, so pages of a file that they may use are believed for a second only.
 
-use crate::nodes::lock;
+use crate::nodes::{Node, lock};
 use crate::opens::Open;
 use fuser::{INodeNo, Notifier};
+use rustix::fs::Stat;
 use rustix::time::ClockId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,15 +23,36 @@ use stripewise_store::file::StripedFile;
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// More than the kernel's tick.
 const TICK_NS: u64 = 20_000_000;
+/// Before any time, in ns since 1970.
+const EXPIRED_NS: u64 = 0;
 /// For how long pages of a file are believed that other hosts may write.
 const LIFE_AMONG_HOSTS: Duration = Duration::from_secs(1);
 
-/// Size, and time of the last change in ns since 1970.
-type State = (u64, Option<u64>);
+/// What changes with a file's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct State {
+    size_bytes: u64,
+    /// Of a managed file, the time of writes that its stub has not got yet, in ns since 1970.
+    modified_ns: Option<u64>,
+    /// Of the last change of the ordinary file or of the stub, which gets the time of writes at a close. Programs cannot set it.
+    changed_ns: u64,
+}
+
+impl State {
+    fn of(size_bytes: u64, modified_ns: Option<u64>, found: &Stat) -> Self {
+        let changed_ns = found.st_ctime as u64 * 1_000_000_000 + found.st_ctime_nsec as u64;
+        Self { size_bytes, modified_ns, changed_ns }
+    }
+
+    /// When there was a change last.
+    fn last_ns(&self) -> u64 {
+        self.changed_ns.max(self.modified_ns.unwrap_or(0))
+    }
+}
 
 /// What is asked whether a file has changed.
 enum Source {
-    Striped(Weak<StripedFile>),
+    Striped(Weak<StripedFile>, Weak<Node>),
     Ordinary(Weak<Open>),
 }
 
@@ -38,7 +60,7 @@ impl Source {
     /// `None` of a directory.
     fn of(open: &Arc<Open>) -> Option<Self> {
         match &**open {
-            Open::Managed(managed) => Some(Self::Striped(Arc::downgrade(&managed.file))),
+            Open::Managed(managed) => Some(Self::Striped(Arc::downgrade(&managed.file), Arc::downgrade(&managed.node))),
             Open::Ordinary(_) => Some(Self::Ordinary(Arc::downgrade(open))),
             Open::Directory(_) => None,
         }
@@ -47,14 +69,17 @@ impl Source {
     /// `None` of a file that was closed by whom it is watched, and that others may have mapped.
     fn state(&self) -> Option<State> {
         match self {
-            Self::Striped(file) => file.upgrade().map(|file| (file.size_bytes(), file.modified_ns())),
+            Self::Striped(file, node) => {
+                let (file, node) = (file.upgrade()?, node.upgrade()?);
+                // The stub last: it gets the time before the file loses it.
+                let (size_bytes, modified_ns) = (file.size_bytes(), file.modified_ns());
+                Some(State::of(size_bytes, modified_ns, &node.stat().ok()?))
+            }
             Self::Ordinary(open) => {
                 let open = open.upgrade()?;
                 let Open::Ordinary(open) = &*open else { return None };
                 let found = rustix::fs::fstat(&open.file).ok()?;
-                // Whoever changes bytes sets this time, and no program sets it otherwise.
-                let changed_ns = found.st_ctime as u64 * 1_000_000_000 + found.st_ctime_nsec as u64;
-                Some((found.st_size as u64, Some(changed_ns)))
+                Some(State::of(found.st_size as u64, None, &found))
             }
         }
     }
@@ -68,6 +93,18 @@ struct Watched {
     settles_ns: Option<u64>,
     /// The same, of a file that other hosts may write.
     expires: Option<Instant>,
+}
+
+impl Watched {
+    /// From now on; `None` of a directory.
+    fn of(open: &Arc<Open>) -> Option<Self> {
+        let source = Source::of(open)?;
+        let state = source.state();
+        let settles_ns = state.map(|state| state.last_ns() + TICK_NS).filter(|settles_ns| *settles_ns > now_ns());
+        let is_shared = matches!(&**open, Open::Managed(managed) if managed.file.is_shared());
+        let expires = is_shared.then(|| Instant::now() + LIFE_AMONG_HOSTS);
+        Some(Self { source, state, settles_ns, expires })
+    }
 }
 
 /// Files with mapped pages.
@@ -86,13 +123,16 @@ impl Mapped {
         if lock(&self.files).contains_key(&number) {
             return;
         }
-        let Some(source) = Source::of(open) else { return };
-        let state = source.state();
-        let changed_ns = state.and_then(|(_, changed_ns)| changed_ns);
-        let settles_ns = changed_ns.map(|changed_ns| changed_ns + TICK_NS).filter(|settles_ns| *settles_ns > now_ns());
-        let is_shared = matches!(&**open, Open::Managed(managed) if managed.file.is_shared());
-        let expires = is_shared.then(|| Instant::now() + LIFE_AMONG_HOSTS);
-        lock(&self.files).entry(number).or_insert(Watched { source, state, settles_ns, expires });
+        let Some(watched) = Watched::of(open) else { return };
+        lock(&self.files).entry(number).or_insert(watched);
+        self.changed.notify_one();
+    }
+
+    /// Pages of the file show what it does not have: they are invalidated at the next look.
+    pub(crate) fn expire(&self, open: &Arc<Open>) {
+        let Some(mut watched) = Watched::of(open) else { return };
+        watched.settles_ns = Some(EXPIRED_NS);
+        lock(&self.files).insert(open.node().number(), watched);
         self.changed.notify_one();
     }
 
@@ -130,8 +170,10 @@ impl Mapped {
             }
             !is_stale
         });
-        // What was known before says more than what was noted meanwhile.
-        lock(&self.files).extend(watched);
+        // What was known before says more than what was noted meanwhile, unless that has expired.
+        let mut files = lock(&self.files);
+        watched.retain(|number, _| files.get(number).is_none_or(|noted| noted.settles_ns != Some(EXPIRED_NS)));
+        files.extend(watched);
         stale
     }
 

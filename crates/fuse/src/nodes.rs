@@ -61,6 +61,8 @@ pub(crate) struct Node {
     open_count: AtomicUsize,
     /// The size of which the kernel has heard last.
     known_size: AtomicU64,
+    /// Held by who sets a time, or gives the stub that of a write.
+    times: Mutex<()>,
     /// The kernel may believe the attributes that came with a name, for a moment (`moments`).
     is_believed: AtomicBool,
 }
@@ -79,6 +81,7 @@ impl Node {
             above: Mutex::default(),
             open_count: AtomicUsize::new(0),
             known_size: AtomicU64::new(0),
+            times: Mutex::default(),
             is_believed: AtomicBool::new(false),
         }
     }
@@ -200,6 +203,11 @@ impl Node {
     /// The kernel has the file reach up to there at least.
     pub(crate) fn raise_known_size(&self, end: u64) {
         self.known_size.fetch_max(end, Ordering::Relaxed);
+    }
+
+    /// Nobody else sets a time of the file, or gives its stub that of a write, until what is returned is dropped.
+    pub(crate) fn hold_times(&self) -> MutexGuard<'_, ()> {
+        lock(&self.times)
     }
 
     /// Says whether the kernel believes attributes of the file; returns whether it did.

@@ -1,7 +1,7 @@
 //! What is done for an operation: the nodes and opens that its numbers mean, and the module that knows how.
 
 use crate::attributes::attributes_of;
-use crate::data::{self, Copy};
+use crate::data::{self, Copy, Origin};
 use crate::extended;
 use crate::failure::to_fuse;
 use crate::locks::{Asked, Locker, Locks};
@@ -367,8 +367,17 @@ impl Operations {
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             setting::drop_privileges(&self.managed, open.node())?;
         }
-        let written = data::write(open, offset, bytes, is_cached)?;
-        open.node().raise_known_size(offset + u64::from(written));
+        let origin = if is_cached { Origin::Mapping } else { Origin::Program };
+        let written = data::write(open, offset, bytes, origin)?;
+        let end = offset + u64::from(written);
+        if written > 0 {
+            open.node().raise_known_size(end);
+        }
+        // Of a page that others have cut off or within nothing more is to be written.
+        if is_cached && (written as usize) < bytes.len() && end >= data::size_bytes(open)? {
+            self.notices.mapped.expire(open);
+            return Ok(bytes.len() as u32);
+        }
         Ok(written)
     }
 
@@ -389,10 +398,16 @@ impl Operations {
 
     pub(crate) fn flush(&self, number: INodeNo, handle: FileHandle, owner: LockOwner) -> Result<(), Errno> {
         self.locks.drop_owner(number.0, owner);
-        data::flush(&*self.opens.get(handle)?)
+        let open = self.opens.get(handle)?;
+        settle(&open);
+        data::flush(&open)
     }
 
     pub(crate) fn release(&self, number: INodeNo, handle: FileHandle) {
+        // What a mapping wrote since the last close.
+        if let Ok(open) = self.opens.get(handle) {
+            settle(&open);
+        }
         self.opens.release(handle);
         self.notices.sizes.forget_failure(handle);
         self.locks.drop_handle(number.0, handle);
@@ -485,6 +500,13 @@ impl Operations {
             setting::drop_privileges(&self.managed, target.node())?;
         }
         Copy { from: &source, from_offset: from.1, to: &target, to_offset: to.1, bytes }.make()
+    }
+}
+
+/// See [`setting::settle_time`].
+fn settle(open: &Open) {
+    if let Open::Managed(managed) = open {
+        setting::settle_time(&managed.node, &managed.file);
     }
 }
 

@@ -9,6 +9,8 @@ use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 use std::time::{SystemTime, UNIX_EPOCH};
+use stripewise_store::file::StripedFile;
+use stripewise_store::times::set_modified_ns;
 
 /// What is to be changed of a file; `None`: nothing.
 #[derive(Default)]
@@ -49,6 +51,7 @@ impl Changes {
     }
 
     fn set_times(&self, managed: &Managed, node: &Node) -> Result<(), Errno> {
+        let _held = node.hold_times();
         let times = Timestamps { last_access: timespec(self.accessed), last_modification: timespec(self.modified) };
         match node.kind() {
             FileType::Symlink => rustix::fs::utimensat(node, c"", &times, AtFlags::EMPTY_PATH)?,
@@ -62,6 +65,22 @@ impl Changes {
             file.set_modified_ns(None).map_err(|error| failed(&error))?;
         }
         Ok(())
+    }
+}
+
+/// Gives the stub the time of the last write, if it does not have it yet. A close waits for that, unlike for the end of the open, so that a time that is set after
+/// the close is the later one.
+pub(crate) fn settle_time(node: &Node, file: &StripedFile) {
+    if !file.is_writable() {
+        return;
+    }
+    let _held = node.hold_times();
+    if let Some(modified_ns) = file.modified_ns()
+        // Refused to who does not own the file. Then the broker does it at the end.
+        && set_modified_ns(node, modified_ns).is_ok()
+        && let Err(error) = file.hand_back_modified_ns(modified_ns)
+    {
+        failed(&error);
     }
 }
 
@@ -107,9 +126,16 @@ fn truncate(managed: &Managed, node: &Node, open: Option<&Open>, size_bytes: u64
         Some(Open::Ordinary(open)) => return rustix::fs::ftruncate(&open.file, size_bytes),
         _ => {}
     }
-    match managed.open_for_writing(node)? {
-        Some(file) => file.truncate(size_bytes).map_err(|error| failed(&error)),
-        None => rustix::fs::ftruncate(node.open(OFlags::WRONLY)?, size_bytes),
+    match managed.open_for_writing(node) {
+        Ok(Some(file)) => {
+            file.truncate(size_bytes).map_err(|error| failed(&error))?;
+            settle_time(node, &file);
+            Ok(())
+        }
+        Ok(None) => rustix::fs::ftruncate(node.open(OFlags::WRONLY)?, size_bytes),
+        // The data went with the last name, since nobody has the file open: the truncation came before that.
+        Err(Errno::STALE) if node.stat()?.st_nlink == 0 => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 

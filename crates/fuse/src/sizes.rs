@@ -96,11 +96,7 @@ impl Sizes {
         });
         // Without the lock: an ordinary file's file system may not answer.
         let grown = watched.into_iter().filter_map(|open| {
-            let size_bytes = match &*open {
-                Open::Managed(managed) => managed.file.size_bytes(),
-                Open::Ordinary(ordinary) => rustix::fs::fstat(&ordinary.file).ok()?.st_size as u64,
-                Open::Directory(_) => return None,
-            };
+            let size_bytes = data::size_bytes(&open).ok()?;
             (size_bytes > open.node().known_size()).then_some((open, size_bytes))
         });
         grown.collect()

@@ -81,7 +81,7 @@ impl ToErrno for Refusal {
                 Errno::BUSY
             }
             Refusal::TooLarge { .. } => Errno::FBIG,
-            Refusal::Invalid { .. } => Errno::INVAL,
+            Refusal::Invalid { .. } | Refusal::NotManaged { .. } => Errno::INVAL,
         }
     }
 }

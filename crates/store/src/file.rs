@@ -183,6 +183,16 @@ impl StripedFile {
         Ok(())
     }
 
+    /// Hands the modification time back to the stub, which has got this one, in ns since 1970; false: it has changed meanwhile, and a write's holds on.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NotWritable`].
+    pub fn hand_back_modified_ns(&self, modified_ns: u64) -> Result<bool, FileError> {
+        self.file.check_writable()?;
+        Ok(self.file.extent().hand_back_modified_ns(modified_ns))
+    }
+
     /// The modification time in ns since 1970 if writes have set it; otherwise the stub's own holds.
     #[must_use]
     pub fn modified_ns(&self) -> Option<u64> {
@@ -232,6 +242,19 @@ impl StripedFile {
     /// writes, and is said once.
     pub fn write_with(&self, offset: FileOffset, buffers: &[IoSlice<'_>], mode: IoMode) -> Result<usize, FileError> {
         self.requests().write(Start::At(offset), buffers, mode).map(|(_, bytes)| bytes)
+    }
+
+    /// As [`Self::write_with`], but what lies beyond the size is left out, whenever others change that: returns the bytes written, perhaps none.
+    ///
+    /// # Errors
+    /// As [`Self::write_with`].
+    pub fn write_within(&self, offset: FileOffset, buffers: &[IoSlice<'_>], mode: IoMode) -> Result<usize, FileError> {
+        let end = offset.0.saturating_add(buffers.iter().map(|buffer| buffer.len() as u64).sum());
+        // Another host may have extended it.
+        if end > self.size_bytes() {
+            self.latest_size_bytes()?;
+        }
+        self.requests().write(Start::Within(offset), buffers, mode).map(|(_, bytes)| bytes)
     }
 
     /// Writes at the end of the file, wherever that is; returns where, and how many bytes. As [`Self::write_at`] otherwise.

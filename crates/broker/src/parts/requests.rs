@@ -312,9 +312,7 @@ impl Parts {
 
     fn placement_for(&self, path: &str) -> Result<Placement, Refusal> {
         let names = self.base.names.read();
-        names.placement_for(path).cloned().ok_or_else(|| Refusal::Invalid {
-            what: format!("{path} is neither below a managed directory nor in a plan"),
-        })
+        names.placement_for(path).cloned().ok_or_else(|| Refusal::NotManaged { path: path.to_owned() })
     }
 
     /// Places regions; where there is no space, once more without the data of removed files that lies there yet.

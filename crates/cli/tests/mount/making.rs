@@ -1,4 +1,4 @@
-//! What other users make on a mount of root's.
+//! What is made on a mount, by other users than root above all.
 
 use crate::bed::{Mounted, place};
 use crate::support::Place;
@@ -107,5 +107,37 @@ fn who_may_not_keep_set_user_bits_drops_them_by_fallocate_and_copy_file_range_to
         assert!(changed.status.success(), "{name}: {changed:?}");
         assert_eq!(rights(&place.path(&path)).2, 0o777, "{name} {script}");
     }
+    mounted.interrupt();
+}
+
+#[test]
+fn what_is_made_in_a_directory_that_is_no_longer_managed_is_ordinary() {
+    let Some(place) = place() else { return };
+    std::fs::create_dir(place.path("data/below")).unwrap();
+    let mounted = Mounted::start(&place, &[]);
+    let is_managed = |name: &str| {
+        std::fs::write(mounted.path(name), b"text").unwrap();
+        assert_eq!(std::fs::read(mounted.path(name)).unwrap(), b"text");
+        place.read(&format!("data/{name}")) != b"text"
+    };
+    assert!(is_managed("first"));
+    place.done(&["unmanage", "data"]);
+    assert!(!is_managed("second") && !is_managed("below/second"));
+    let made = rustix::fs::mknodat(
+        rustix::fs::CWD,
+        mounted.path("third"),
+        rustix::fs::FileType::RegularFile,
+        rustix::fs::Mode::RUSR,
+        0,
+    );
+    assert_eq!(made, Ok(()));
+    place.done(&["manage", "data/below"]);
+    assert!(is_managed("below/third") && !is_managed("fourth"));
+    place.done(&["manage", "data"]);
+    assert!(is_managed("fifth"));
+    let mut names: Vec<_> =
+        std::fs::read_dir(place.path("data")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["below", "fifth", "first", "fourth", "second", "third"], "nothing is left behind");
     mounted.interrupt();
 }

@@ -124,6 +124,80 @@ fn what_others_write_reaches_mapped_pages_and_what_they_cut_off_is_not_seen_agai
 }
 
 #[test]
+fn what_others_write_and_close_at_once_reaches_mapped_pages() {
+    let Some((place, mounted, file)) = mounted_file() else { return };
+    if !Mounted::kernel_is((6, 6)) {
+        return eprintln!("SKIPPED: shared mappings take Linux 6.6");
+    }
+    let mapping = Mapping::make(&file).unwrap();
+    let mut driver = Driver::start(&place, &[]);
+    for number in 100..120 {
+        mapping.read(4096);
+        // The pages are believed by now, as the last change is ticks ago.
+        std::thread::sleep(Duration::from_millis(40));
+        mapping.read(4096);
+        std::thread::sleep(Duration::from_millis(40));
+        let step =
+            format!("(lambda f: (os.pwrite(f, b'{number}', 4096), os.close(f)))(os.open('data/file', os.O_RDWR))");
+        assert_eq!(driver.ask(&step), "(3, None)");
+        mapping.wait_for(4096, number.to_string().as_bytes().try_into().unwrap());
+    }
+    drop((mapping, file));
+    assert!(driver.end().status.success());
+    mounted.interrupt();
+}
+
+#[test]
+fn what_others_cut_off_is_not_brought_back_by_pages_that_were_stored_to() {
+    let Some((place, mounted, file)) = mounted_file() else { return };
+    if !Mounted::kernel_is((6, 6)) {
+        return eprintln!("SKIPPED: shared mappings take Linux 6.6");
+    }
+    let mut driver = Driver::start(&place, &[]);
+    for (text, length) in [("", 0), ("new", 3)] {
+        file.write_all_at(&[b'.'; LENGTH], 0).unwrap();
+        let file = File::options().read(true).write(true).open(mounted.path("file")).unwrap();
+        let mapping = Mapping::make(&file).unwrap();
+        mapping.write(2 * 4096 + 5, b"stored");
+        let write = format!(
+            "(lambda f: (os.write(f, b'{text}'), os.close(f)))(os.open('data/file', os.O_WRONLY | os.O_TRUNC))"
+        );
+        assert_eq!(driver.ask(&write), format!("({length}, None)"));
+        drop((mapping, file));
+        assert_eq!(of_cluster(&place), text.as_bytes());
+        assert_eq!(mounted.path("file").metadata().unwrap().len(), length);
+    }
+    // What the mount itself has extended is stored to.
+    file.set_len(LENGTH as u64).unwrap();
+    let mapping = Mapping::make(&file).unwrap();
+    mapping.write(LENGTH - 6, b"stored");
+    drop(mapping);
+    let seen = of_cluster(&place);
+    assert!(seen.len() == LENGTH && seen.starts_with(b"new\0") && seen.ends_with(b"\0stored"));
+    drop(file);
+    assert!(driver.end().status.success());
+    mounted.interrupt();
+}
+
+#[test]
+fn what_is_cut_off_beneath_a_mount_is_not_brought_back_to_ordinary_files_that_the_kernel_does_not_read_itself() {
+    let Some(place) = place() else { return };
+    if !Mounted::kernel_is((6, 6)) {
+        return eprintln!("SKIPPED: shared mappings take Linux 6.6");
+    }
+    place.write("data/ordinary", &[b'.'; LENGTH]);
+    std::fs::set_permissions(place.path("data/ordinary"), Permissions::from_mode(0o2644)).unwrap();
+    let mounted = Mounted::start(&place, &[]);
+    let file = File::options().read(true).write(true).open(mounted.path("ordinary")).unwrap();
+    let mapping = Mapping::make(&file).unwrap();
+    mapping.write(2 * 4096, b"stored");
+    File::options().write(true).open(place.path("data/ordinary")).unwrap().set_len(5).unwrap();
+    drop((mapping, file));
+    assert_eq!(place.read("data/ordinary"), b".....");
+    mounted.interrupt();
+}
+
+#[test]
 fn what_others_write_reaches_mapped_pages_of_ordinary_files_that_the_kernel_does_not_read_itself() {
     let Some(place) = place() else { return };
     if !Mounted::kernel_is((6, 6)) {

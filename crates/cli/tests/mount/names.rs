@@ -4,6 +4,7 @@ use crate::bed::{DATA, Mounted, place};
 use crate::driver::Driver;
 use crate::support::Place;
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -173,5 +174,31 @@ fn directories_that_change_their_names_beneath_a_mount_are_seen_at_once_or_ticks
     wait_until(|| mounted.path("").metadata().unwrap().mtime_nsec() != before);
     assert!(driver.end().status.success());
     assert!(place.path(DATA).join("made").is_dir());
+    mounted.interrupt();
+}
+
+#[test]
+fn a_file_that_lost_its_last_name_since_it_was_looked_up_is_truncated_as_if_before() {
+    let Some(place) = place() else { return };
+    let mounted = Mounted::start(&place, &[]);
+    for by_the_mount in [true, false] {
+        std::fs::write(mounted.path("file"), [b'.'; 5000]).unwrap();
+        let held = rustix::fs::open(mounted.path("file"), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        std::fs::write(mounted.path("new"), b"new").unwrap();
+        match by_the_mount {
+            true => std::fs::rename(mounted.path("new"), mounted.path("file")).unwrap(),
+            false => {
+                let mut driver = Driver::start(&place, &[]);
+                assert_eq!(driver.ask("os.rename('data/new', 'data/file')"), "None");
+                assert!(driver.end().status.success());
+            }
+        }
+        // What a call by a name does when the name is replaced after the look.
+        let path = std::ffi::CString::new(format!("/proc/self/fd/{}", held.as_raw_fd())).unwrap();
+        // SAFETY: a path and a length.
+        let truncated = unsafe { libc::truncate(path.as_ptr(), 10) };
+        assert_eq!(truncated, 0, "{}", std::io::Error::last_os_error());
+        assert_eq!(std::fs::read(mounted.path("file")).unwrap(), b"new");
+    }
     mounted.interrupt();
 }

@@ -96,6 +96,12 @@ pub enum Refusal {
         /// The value and the remedy.
         what: String,
     },
+    /// No new file is managed there, any more perhaps: `EINVAL`.
+    #[error("{path} is neither below a managed directory nor in a plan")]
+    NotManaged {
+        /// Where the file would be.
+        path: String,
+    },
     /// The mapping table failed: `EIO`.
     #[error("mapping table: {what}")]
     Table {
