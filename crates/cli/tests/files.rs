@@ -2,8 +2,10 @@
 
 mod support;
 
+use std::io::{BufRead, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use support::{Place, noise};
+use std::process::Stdio;
+use support::{Place, noise, preload};
 
 #[test]
 fn what_is_copied_in_is_what_comes_out() {
@@ -123,6 +125,27 @@ fn managed_directories_are_listed() {
     assert_eq!(place.say(&["manage", "out", "--min-size", "0"]).status, 2);
     place.done(&["unmanage", "out"]);
     assert_eq!(place.done(&["manage"]), "");
+}
+
+/// A program that began while the directory was managed.
+#[test]
+fn new_files_are_ordinary_for_running_programs_too_once_their_directory_is_unmanaged() {
+    preload();
+    let place = Place::with_cluster();
+    std::fs::create_dir(place.path("out")).unwrap();
+    place.done(&["manage", "out"]);
+    let script = "open('out/before', 'w').write('text'); print('ready', flush=True); input(); open('out/after', 'w').write('text')";
+    let mut command = place.command(&["run", "--", "python3", "-c", script]);
+    let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    place.done(&["unmanage", "out"]);
+    run.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let said = place.said(run.wait_with_output().unwrap());
+    assert_eq!(said.status, 0, "{}", said.err);
+    assert_eq!(place.read("out/after"), b"text");
+    assert!(place.read("out/before").starts_with(b"stripewise"), "it is managed still");
 }
 
 #[test]

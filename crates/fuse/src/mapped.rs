@@ -40,7 +40,7 @@ struct State {
 
 impl State {
     fn of(size_bytes: u64, modified_ns: Option<u64>, found: &Stat) -> Self {
-        let changed_ns = found.st_ctime as u64 * 1_000_000_000 + found.st_ctime_nsec as u64;
+        let changed_ns = found.st_ctime as u64 * 1_000_000_000 + found.st_ctime_nsec;
         Self { size_bytes, modified_ns, changed_ns }
     }
 

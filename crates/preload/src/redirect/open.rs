@@ -19,10 +19,11 @@ use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use stripewise_store::client::Client;
+use stripewise_store::client::{Client, ClientError};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::StripedFile;
 use stripewise_store::new_stub::{Birth, NewStub};
+use stripewise_store::protocol::Refusal;
 
 /// Symbolic links followed to a file that is yet to be, as many as the kernel follows.
 const MAX_LINKS: usize = 40;
@@ -62,7 +63,7 @@ pub(crate) fn create(directory: c_int, path: &CStr, flags: c_int, mode: mode_t) 
     }
     match make(&client, &target, flags, mode) {
         Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => Ok(Creation::Exists),
-        result => result.map(Creation::Made),
+        result => result.map(|made| made.map_or(Creation::Ordinary, Creation::Made)),
     }
 }
 
@@ -118,7 +119,7 @@ pub(crate) fn create_unnamed(
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let name = format!("/.unnamed-{}-{number}", rustix::process::getpid().as_raw_nonzero());
     let target = CString::new([parent, name.as_bytes()].concat()).ok()?;
-    is_ours(&client, target.to_bytes()).then(|| make(&client, &target, flags, mode))
+    if is_ours(&client, target.to_bytes()) { make(&client, &target, flags, mode).transpose() } else { None }
 }
 
 /// Whether an open of this path with `O_CREAT` would make a managed file.
@@ -167,8 +168,8 @@ fn is_ours(client: &Client, path: &[u8]) -> bool {
     client.takes(Path::new(OsStr::from_bytes(path)))
 }
 
-/// Makes a managed file, named `target` unless `O_TMPFILE` is among the flags, and enters its descriptor in the table.
-fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_int, Errno> {
+/// Makes a managed file, named `target` unless `O_TMPFILE` is among the flags, and enters its descriptor in the table. `None`: no file is managed there any more.
+fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<Option<c_int>, Errno> {
     let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let flags = if unnamed { flags & !libc::O_TMPFILE } else { flags };
     if client.is_shared() && flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
@@ -196,10 +197,15 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
     let (descriptor, mut stub) = NewStub::make(CWD, &parent, born, Mode::from_raw_mode(mode), birth)?;
     let mut descriptor = Closing(Some(descriptor));
     let path = Path::new(OsStr::from_bytes(target.to_bytes()));
-    let file = with_raised_limit(|| client.create(path, descriptor.borrow())).map_err(|error| {
-        process::log(Level::Error, &[b"creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
-        error.errno()
-    })?;
+    let file = match with_raised_limit(|| client.create(path, descriptor.borrow())) {
+        Ok(file) => file,
+        // The directory was managed when the process connected.
+        Err(ClientError::Refused(Refusal::NotManaged { .. })) => return Ok(None),
+        Err(error) => {
+            process::log(Level::Error, &[b"creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
+            return Err(error.errno());
+        }
+    };
     if !unnamed {
         name(client, target, stub.link(descriptor.borrow(), target), &file)?;
     }
@@ -218,7 +224,7 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
             open.set_unnamed();
         }
     }
-    Ok(descriptor.into_raw_fd())
+    Ok(Some(descriptor.into_raw_fd()))
 }
 
 /// Tells the broker whether a new file got its name.
