@@ -364,10 +364,24 @@ impl PlanRequest<'_> {
         concurrency
     }
 
-    /// Room of every server by options, cluster file and file systems.
+    /// Room of every server by options, cluster file and file systems. Where file systems have too little for the files and the capacities that the cluster file
+    /// gives are enough, those count alone: a cluster can be planned for before it has its disks, and the verdict says what is lacking.
     #[must_use]
     pub fn capacity(&self) -> Capacity {
-        Capacity::of(self.cluster, self.free_bytes, self.options.ssd_room, &self.options.exclude)
+        let of = |free: &[Option<u64>]| Capacity::of(self.cluster, free, self.options.ssd_room, &self.options.exclude);
+        let present = of(self.free_bytes);
+        if present.total_bytes().is_none_or(|bytes| bytes >= self.needed_bytes()) {
+            return present;
+        }
+        let servers = self.free_bytes.iter().zip(&self.cluster.servers);
+        let unlimited: Vec<Option<u64>> =
+            servers.map(|(free, server)| free.filter(|_| server.capacity.is_none())).collect();
+        of(&unlimited)
+    }
+
+    /// Bytes of all files.
+    fn needed_bytes(&self) -> u128 {
+        self.files.iter().map(|file| u128::from(file.size_bytes)).sum()
     }
 
     /// What is wrong with the input, if anything.
@@ -436,7 +450,7 @@ impl PlanRequest<'_> {
         if (0..self.cluster.servers.len()).all(|server| capacity.bytes(server) == Some(0)) {
             return Err(RequestError::NoServers);
         }
-        let needed = self.files.iter().map(|file| u128::from(file.size_bytes)).sum();
+        let needed = self.needed_bytes();
         match capacity.total_bytes() {
             Some(capacity) if capacity < needed => Err(RequestError::Capacity { needed, capacity }),
             _ => Ok(()),

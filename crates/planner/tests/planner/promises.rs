@@ -134,3 +134,23 @@ fn a_plan_that_servers_have_no_space_for_is_not_recommended() {
         plan.verdict.reason
     );
 }
+
+/// A cluster can be planned for before it has its disks.
+#[test]
+fn declared_capacities_are_planned_by_where_too_little_is_free_and_the_verdict_says_so() {
+    let files = files(8);
+    let mut cluster = testbed::cluster(2, 1, MIB, Some(16 * MIB));
+    cluster.servers.iter_mut().for_each(|server| server.capacity = Some(ByteCount(16 * MIB)));
+    let profile = testbed::profile(&cluster, DISK, FLASH, 1e-4, 8e-9);
+    let request = testbed::request(&cluster, &profile, &files);
+    let free = [Some(128 * KIB); 3];
+    let lacking = plan(PolicyName::Opt, &PlanRequest { free_bytes: &free, ..request.clone() }).unwrap();
+    let whole = plan(PolicyName::Opt, &request).unwrap();
+    assert_eq!(lacking.files, whole.files);
+    assert!(!lacking.verdict.apply && !lacking.verdict.fits, "{:?}", lacking.verdict);
+    assert!(lacking.verdict.reason.starts_with("does not fit: server "), "{:?}", lacking.verdict);
+    // Without capacities nothing says that there will be more.
+    cluster.servers.iter_mut().for_each(|server| server.capacity = None);
+    let request = testbed::request(&cluster, &profile, &files);
+    assert!(plan(PolicyName::Opt, &PlanRequest { free_bytes: &free, ..request }).is_err());
+}
