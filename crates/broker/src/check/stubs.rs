@@ -69,7 +69,7 @@ impl Checks {
         if let Some(found) = self.stands_elsewhere(managed, inner, search) {
             let record = FileRecord { path: found.to_string_lossy().into_owned(), ..inner.record.clone() };
             self.put_record(managed, inner, record)?;
-            let what = format!("the stub {shown} was renamed to {}, or lost that one of its names", found.display());
+            let what = format!("the stub {shown} lost that one of its names, or was renamed to {}", found.display());
             report.add(what, "noted; nothing is to be done", true);
             return Ok(());
         }

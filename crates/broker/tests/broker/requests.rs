@@ -195,7 +195,7 @@ fn descriptors_prove_and_nothing_else_does() {
     let stub = std::fs::File::create_new(&unmanaged).unwrap();
     let refused =
         client.ask_with(Request::Create { path: unmanaged.to_str().unwrap().into() }, &[stub.as_fd()]).unwrap_err();
-    assert!(matches!(refused, Refusal::Invalid { .. }), "{refused:?}");
+    assert!(matches!(refused, Refusal::NotManaged { .. }), "{refused:?}");
 }
 
 #[test]
