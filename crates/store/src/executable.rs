@@ -3,6 +3,7 @@
 //! Read by the command before it starts a program and by the preload library before each `exec`, the latter perhaps in a child of `vfork`: so
 //! nothing here allocates, and a head of a few KiB has to do.
 
+use crate::common_memory::is_common_memory;
 use object::elf;
 use object::endian::{Endianness, U32};
 use std::ops::Range;
@@ -95,7 +96,7 @@ fn script(head: &[u8]) -> Option<Script> {
 /// and maps itself, and the memory that SQLite's processes share beside a write-ahead log (`NAME-shm`), which holds nothing that outlives them.
 #[must_use]
 pub fn stays_ordinary(path: &[u8]) -> bool {
-    is_shared_object(path) || path.ends_with(b"-shm")
+    is_shared_object(path) || is_common_memory(path)
 }
 
 /// Whether a file of this path is a shared object by its name (`NAME.so`, `NAME.so.1.2`). Loaders find such files by their own system calls.

@@ -179,17 +179,24 @@ fn what_others_cut_off_is_not_brought_back_by_pages_that_were_stored_to() {
     mounted.interrupt();
 }
 
-#[test]
-fn what_is_cut_off_beneath_a_mount_is_not_brought_back_to_ordinary_files_that_the_kernel_does_not_read_itself() {
-    let Some(place) = place() else { return };
+/// A mapped ordinary file that the kernel does not read itself.
+fn mapped_ordinary() -> Option<(Place, Mounted, File, Mapping)> {
+    let place = place()?;
     if !Mounted::kernel_is((6, 6)) {
-        return eprintln!("SKIPPED: shared mappings take Linux 6.6");
+        eprintln!("SKIPPED: shared mappings take Linux 6.6");
+        return None;
     }
     place.write("data/ordinary", &[b'.'; LENGTH]);
     std::fs::set_permissions(place.path("data/ordinary"), Permissions::from_mode(0o2644)).unwrap();
     let mounted = Mounted::start(&place, &[]);
     let file = File::options().read(true).write(true).open(mounted.path("ordinary")).unwrap();
     let mapping = Mapping::make(&file).unwrap();
+    Some((place, mounted, file, mapping))
+}
+
+#[test]
+fn what_is_cut_off_beneath_a_mount_is_not_brought_back_to_ordinary_files_that_the_kernel_does_not_read_itself() {
+    let Some((place, mounted, file, mapping)) = mapped_ordinary() else { return };
     mapping.write(2 * 4096, b"stored");
     File::options().write(true).open(place.path("data/ordinary")).unwrap().set_len(5).unwrap();
     drop((mapping, file));
@@ -199,15 +206,7 @@ fn what_is_cut_off_beneath_a_mount_is_not_brought_back_to_ordinary_files_that_th
 
 #[test]
 fn what_others_write_reaches_mapped_pages_of_ordinary_files_that_the_kernel_does_not_read_itself() {
-    let Some(place) = place() else { return };
-    if !Mounted::kernel_is((6, 6)) {
-        return eprintln!("SKIPPED: shared mappings take Linux 6.6");
-    }
-    place.write("data/ordinary", &[b'.'; LENGTH]);
-    std::fs::set_permissions(place.path("data/ordinary"), Permissions::from_mode(0o2644)).unwrap();
-    let mounted = Mounted::start(&place, &[]);
-    let file = File::options().read(true).write(true).open(mounted.path("ordinary")).unwrap();
-    let mapping = Mapping::make(&file).unwrap();
+    let Some((place, mounted, file, mapping)) = mapped_ordinary() else { return };
     let other = File::options().write(true).open(place.path("data/ordinary")).unwrap();
     for (offset, bytes) in [(4096, b"XYZ"), (10, b"abc"), (4096, b"zyx")] {
         mapping.read(offset);
